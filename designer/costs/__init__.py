@@ -1,0 +1,88 @@
+"""The only pricing there is: what an action and a message cost, on which clock.
+
+`named` turns what a person writes after --costs into a cost model: a pure function from a layout to `Prices`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from contraflow.designer.format import profile, tables
+from contraflow.designer.format.model import ModelShape
+
+from .hardware import model_on_hardware
+from .measured import measured
+from .presets import HARDWARE, MODELS, Hardware
+from .prices import CostError, CostModel, Prices
+from .unit import unit
+from .work import work
+
+T = TypeVar("T")
+
+__all__ = ["CostError", "CostModel", "Prices", "model_shape", "named"]
+
+
+def named(name: str) -> CostModel:
+    """The cost model for `unit`, `work:MODEL`, a preset `MODEL-HARDWARE`, a model.toml or a profile.json.
+
+    Raises CostError, in one line, for anything else.
+    """
+    if name == "unit":
+        return unit
+    if name.startswith("work:"):
+        return work(model_shape(name[5:]), name[5:])
+    if name.endswith(".json"):
+        try:
+            return measured(profile.loads(Path(name).read_text(encoding="utf-8"), name), name)
+        except OSError as error:
+            raise CostError(f"{name} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise CostError(str(error)) from None
+    if name.endswith(".toml"):
+        try:
+            document = tables.read_toml(name)
+            tables.known_keys(document, ["model", "hardware"], name)
+            shape = _preset_or_table(document.get("model", {}), MODELS, ModelShape, f"{name} [model]")
+            hardware = _preset_or_table(
+                document.get("hardware", {}), HARDWARE, Hardware, f"{name} [hardware]"
+            )
+        except tables.ConfigError as error:
+            raise CostError(str(error)) from None
+        return model_on_hardware(shape, hardware, Path(name).stem)
+    model, _, hardware_name = name.rpartition("-")
+    if model in MODELS and hardware_name in HARDWARE:
+        return model_on_hardware(MODELS[model], HARDWARE[hardware_name], name)
+    known = ["unit", *(f"work:{model}" for model in MODELS), *(f"{m}-{h}" for m in MODELS for h in HARDWARE)]
+    near = get_close_matches(name, known, 1, 0.0)[0]
+    raise CostError(
+        f"no cost model {name!r}; did you mean {near!r}? There are unit, work:MODEL, MODEL-HARDWARE, "
+        f"a model.toml and a profile.json, with MODEL one of {', '.join(MODELS)} and HARDWARE of {', '.join(HARDWARE)}"
+    )
+
+
+def model_shape(name: str) -> ModelShape:
+    """The shape of a preset model, or of a TOML file's [model]. Raises CostError."""
+    if name in MODELS:
+        return MODELS[name]
+    if name.endswith(".toml"):
+        try:
+            model = tables.read_toml(name).get("model", {})
+            return _preset_or_table(model, MODELS, ModelShape, f"{name} [model]")
+        except tables.ConfigError as error:
+            raise CostError(str(error)) from None
+    near = get_close_matches(name, MODELS, 1, 0.0)[0]
+    raise CostError(
+        f"no model {name!r}; did you mean {near!r}? There are {', '.join(MODELS)}, or a model.toml"
+    )
+
+
+def _preset_or_table(table: object, presets: dict[str, T], kind: type[T], where: str) -> T:
+    """`preset = "NAME"`, or the fields themselves."""
+    if isinstance(table, dict) and "preset" in table:
+        tables.known_keys(table, ["preset"], where)
+        if table["preset"] not in presets:
+            raise tables.ConfigError(f"{where}: preset {table['preset']!r} is none of {', '.join(presets)}")
+        return presets[table["preset"]]
+    return tables.from_table(kind, table, where)

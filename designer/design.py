@@ -1,0 +1,207 @@
+"""A design: every knob a person turns, frozen; and the one call from knobs or a file to what is shown.
+
+knobs -> `Design` -> `make` -> `Schedule` -> `preview` -> `Preview`. Both front ends make these calls and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from . import costs, splits
+from .costs.presets import DEFAULT
+from .costs.prices import CostModel
+from .format.check import check
+from .format.fault import InvalidScheduleError
+from .format.graph import build
+from .format.lowering import with_reductions
+from .format.schedule import Schedule
+from .format.tables import ConfigError, from_table
+from .generators import GENERATORS, Generator, Refusal, Request
+from .memory import Curve, activation_curves
+from .simulate import Timeline, simulate
+
+SUBSEQUENCES = 4
+"""Default cut of the generators that cut."""
+
+
+class DesignError(ValueError):
+    """Knobs that give no schedule; the one-line message says which and what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """All knobs. None stands for the generator's own default; `split` is `even`, `compute`, `time` or lengths."""
+
+    generator: str = "seq1f1b"
+    devices: int = 4
+    microbatches: int = 4
+    subsequences: int | None = None
+    stages_per_device: int | None = None
+    sequence: int = 32768
+    split: str | tuple[int, ...] = "even"
+    multiple: int = splits.TILE
+    layers: tuple[int, ...] | None = None
+    unit_microbatches: int = 1
+    budget: float | None = None
+    costs: str | None = None
+
+    @property
+    def kind(self) -> Generator:
+        """The generator. Raises DesignError for a name that is none."""
+        if self.generator not in GENERATORS:
+            near = get_close_matches(self.generator, GENERATORS, 1, 0.0)[0]
+            raise DesignError(
+                f"no generator {self.generator!r}; did you mean {near!r}? There are {', '.join(GENERATORS)}"
+            )
+        return GENERATORS[self.generator]
+
+    @property
+    def num_subsequences(self) -> int:
+        """The cut that is made: as asked, as listed, or the generator's default."""
+        if isinstance(self.split, tuple):
+            return len(self.split)
+        return self.subsequences or (SUBSEQUENCES if self.kind.cuts else 1)
+
+    @property
+    def num_stages_per_device(self) -> int:
+        return self.stages_per_device or self.kind.stages_per_device
+
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of the subsequences. Raises DesignError, SplitError or CostError."""
+        count = self.num_subsequences
+        if isinstance(self.split, tuple):
+            if self.subsequences not in (None, count):
+                raise DesignError(
+                    f"--split lists {count} lengths where --subsequences asks for {self.subsequences}"
+                )
+            if sum(self.split) != self.sequence:
+                raise DesignError(
+                    f"--split adds up to {sum(self.split)} tokens where --sequence has {self.sequence}"
+                )
+            return self.split
+        if self.split == "even":
+            return splits.even(self.sequence, count)
+        name = self.costs or DEFAULT
+        if self.split == "compute":
+            model = (
+                name.removeprefix("work:") if name.startswith("work:") else name.rpartition("-")[0] or name
+            )
+            if name == "unit":
+                model = DEFAULT.rpartition("-")[0]
+            return splits.equal_compute(self.sequence, count, costs.model_shape(model), self.multiple)
+        if self.split == "time":
+            num_stages = self.devices * self.num_stages_per_device
+            model_costs = costs.named(name)
+            return splits.equal_time(
+                self.sequence, count, model_costs, self.devices, num_stages, self.multiple
+            )
+        raise DesignError(
+            f"no split {self.split!r}; there are even, compute, time, and lengths such as 512,384,128"
+        )
+
+
+def make(design: Design) -> Schedule:
+    """The schedule of these knobs, which it carries as provenance.
+
+    Raises DesignError for knobs that give none: a shape that the generator refuses, a cost model that is none,
+    a sequence that cannot be cut so.
+    """
+    try:
+        for name, least in (("devices", 1), ("microbatches", 1), ("sequence", 1)):
+            if getattr(design, name) < least:
+                raise DesignError(f"--{name} is {getattr(design, name)}; at least {least} belongs there")
+        for name in ("subsequences", "stages_per_device"):
+            value = getattr(design, name)
+            if value is not None and value < 1:
+                raise DesignError(f"--{name.replace('_', '-')} is {value}; at least 1 belongs there")
+        kind = design.kind
+        request = Request(
+            num_devices=design.devices,
+            sequences=(design.sequence,) * design.microbatches,
+            splits=(design.lengths(),) * design.microbatches,
+            stages_per_device=design.num_stages_per_device,
+            layers=design.layers,
+            unit_microbatches=design.unit_microbatches,
+            budget=design.budget,
+            costs=costs.named(design.costs or "unit"),
+        )
+        schedule = kind.make(request)
+    except (Refusal, splits.SplitError, costs.CostError) as error:
+        raise DesignError(str(error)) from None
+    if design.layers is not None and len(design.layers) != schedule.layout.num_stages:
+        raise DesignError(
+            f"--layers lists {len(design.layers)} counts for {schedule.layout.num_stages} stages: one for each"
+        )
+    return replace(schedule, design=knobs(design))
+
+
+def knobs(design: Design) -> dict[str, Any]:
+    """The knobs as JSON values, without those at rest."""
+    values = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in asdict(design).items()
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def from_knobs(values: Mapping[str, Any]) -> Design:
+    """The design in a file's provenance; unknown knobs are passed over. Raises DesignError for wrong types."""
+    known = {field.name for field in fields(Design)}
+    table = {key: value for key, value in values.items() if key in known}
+    split = table.pop("split", "even")
+    try:
+        design = from_table(Design, table, "$.design")
+    except ConfigError as error:
+        raise DesignError(str(error)) from None
+    if isinstance(split, list) and all(type(length) is int and length > 0 for length in split):
+        split = tuple(split)
+    if not isinstance(split, (str, tuple)):
+        raise DesignError("$.design: split is neither a word nor a list of lengths")
+    return replace(design, split=split)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Everything that is shown of a schedule on a clock."""
+
+    schedule: Schedule
+    timeline: Timeline
+    curves: tuple[Curve, ...]
+    """Activation per device, in whole microbatches through a device's share."""
+
+    @cached_property
+    def peak(self) -> float:
+        """The largest activation of any device."""
+        return max(curve.peak for curve in self.curves)
+
+    @property
+    def makespan(self) -> float:
+        return self.timeline.makespan
+
+    @property
+    def bubble(self) -> float:
+        return self.timeline.bubble
+
+    @property
+    def step(self) -> float:
+        """A whole training step: the makespan, and what the costs count after it."""
+        return self.timeline.makespan + self.timeline.prices.after_step
+
+
+def preview(schedule: Schedule, cost_model: CostModel) -> Preview:
+    """Check, price and simulate a schedule, its reductions included.
+
+    Raises InvalidScheduleError with every fault, or CostError where the costs do not fit the layout.
+    """
+    graph = build(schedule)
+    faults = check(schedule, graph)
+    if faults:
+        raise InvalidScheduleError(schedule.name, faults)
+    prices = cost_model(schedule.layout)
+    if any(prices.reduction):
+        graph = build(with_reductions(schedule))
+    timeline = simulate(graph, prices)
+    return Preview(schedule, timeline, activation_curves(timeline))

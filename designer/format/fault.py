@@ -1,0 +1,31 @@
+"""What is wrong with a schedule file, in the words and the notation of its author."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: the rule it breaks, where (a JSON path, or device and position), the token if there is one, why."""
+
+    rule: str
+    where: str
+    message: str
+    action: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}"
+
+
+class NotAScheduleError(ValueError):
+    """The text is no schedule at all: not JSON, empty, not an object, too large. One line says which."""
+
+
+class InvalidScheduleError(ValueError):
+    """A schedule with faults; `faults` holds every one."""
+
+    def __init__(self, name: str, faults: Sequence[Fault]):
+        self.faults = tuple(faults)
+        super().__init__("\n".join([f"{name}: {len(faults)} fault(s)", *map(str, faults)]))

@@ -1,0 +1,103 @@
+"""Tokens -> subsequences: even, of equal cost (compute or time), or as listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from .costs.prices import CostModel
+from .costs.work import layer_work
+from .format.model import ModelShape
+from .format.schedule import Direction, Layout
+
+TILE = 128
+"""Borders fall on multiples of this by default: the tile of attention kernels."""
+
+
+class SplitError(ValueError):
+    """A sequence that cannot be cut as asked; the message says why."""
+
+
+def even(sequence: int, count: int) -> tuple[int, ...]:
+    """Lengths that differ by at most one token, the longer first. Raises SplitError."""
+    _enough(sequence, count)
+    length, longer = divmod(sequence, count)
+    return (length + 1,) * longer + (length,) * (count - longer)
+
+
+def equal_compute(sequence: int, count: int, shape: ModelShape, multiple: int = TILE) -> tuple[int, ...]:
+    """Lengths of equal causal work in a layer of `shape` (Seq1F1B, 2406.03488, section 3.4). Raises SplitError."""
+    return equal_cost(sequence, count, lambda start, stop: layer_work(shape, start, stop), multiple)
+
+
+def equal_time(
+    sequence: int, count: int, costs: CostModel, num_devices: int, num_stages: int, multiple: int = TILE
+) -> tuple[int, ...]:
+    """Lengths that take the same time, forward and backward through all stages, on these costs. Raises SplitError."""
+    direction = Direction("down", tuple(stage % num_devices for stage in range(num_stages)), (0,))
+
+    def seconds(start: int, stop: int) -> float:
+        if start == stop:
+            return 0.0
+        cut = [length for length in (start, stop - start, sequence - stop) if length]
+        index = 1 if start else 0
+        layout = Layout(num_devices, (sequence,), (tuple(cut),), (direction,))
+        prices = costs(layout)
+        slots = [layout.slot(stage, 0, index) for stage in range(num_stages)]
+        return sum(prices.forward[slot] + prices.backward[slot] for slot in slots)
+
+    return equal_cost(sequence, count, seconds, multiple)
+
+
+def equal_cost(
+    sequence: int, count: int, cost: Callable[[int, int], float], multiple: int = TILE
+) -> tuple[int, ...]:
+    """Lengths for which `cost(start, stop)` of the tokens [start, stop) is the same.
+
+    `cost` must grow with `stop`. Each border is rounded to the nearest multiple of `multiple`, which is halved until
+    no subsequence is empty; the lengths add up exactly. Raises SplitError.
+    """
+    _enough(sequence, count)
+    if multiple < 1:
+        raise SplitError(f"borders fall on multiples of at least 1 token, not {multiple}")
+    low, high = 0.0, cost(0, sequence)
+    borders: list[int] = []
+    for _ in range(60):
+        each = (low + high) / 2
+        borders = _borders(sequence, count, cost, each)
+        if borders[-1] < sequence:
+            low = each
+        else:
+            high = each
+    borders = _borders(sequence, count, cost, high)[:-1]
+    while True:
+        rounded = [0, *(round(border / multiple) * multiple for border in borders), sequence]
+        lengths = tuple(stop - start for start, stop in pairwise(rounded))
+        if min(lengths) > 0:
+            return lengths
+        if multiple == 1:
+            return even(sequence, count)
+        multiple = max(multiple // 2, 1)
+
+
+def _borders(sequence: int, count: int, cost: Callable[[int, int], float], each: float) -> list[int]:
+    """Ends of `count` subsequences that cost at most `each`, one after the other."""
+    borders, start = [], 0
+    for _ in range(count):
+        low, high = start, sequence
+        while low < high:
+            middle = (low + high + 1) // 2
+            if cost(start, middle) <= each:
+                low = middle
+            else:
+                high = middle - 1
+        borders.append(low)
+        start = low
+    return borders
+
+
+def _enough(sequence: int, count: int) -> None:
+    if count < 1:
+        raise SplitError(f"a sequence is cut in at least 1 subsequence, not {count}")
+    if sequence < count:
+        raise SplitError(f"a sequence of {sequence} tokens cannot be cut in {count} subsequences")
