@@ -9,7 +9,7 @@ gradients to its owner and its new weights back) and `tied` (the same for a shar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,6 @@ from .graph import NONE, Graph, build
 from .schedule import Action, Layout, Schedule
 
 Purpose = Literal["data", "mirror", "tied"]
-Operation = Literal["F", "B", "I", "W", "RECEIVE", "SEND", "SEND_GRAD", "RECEIVE_GRAD"]
 Transport = Literal["lanes", "fifo", "rendezvous"]
 
 TIED = -1
@@ -31,17 +30,18 @@ class Message(NamedTuple):
     tokens: int
 
 
-class Instruction(NamedTuple):
-    """One entry of a lowered program.
+class Step(NamedTuple):
+    """One entry of a lowered program: take a message, run an action, send what it made; any but `action` may be absent.
 
-    `action` is what runs, or what made the message that travels. `source` is what made the input of an F, B or I
-    (None for the first F and for the B or I of the last stage). `lane` is an index into `Lowered.lanes`.
+    `source` is what made the input of an F, B or I: None for the first stage's F and the last stage's B or I. It comes
+    over the lane `takes`, or is at hand where the stages are neighbours on one device. A REDUCE_GRAD sends to the
+    stage's owner, or takes there: one step for each other copy. Lanes are indices into `Lowered.lanes`.
     """
 
-    operation: Operation
     action: Action
     source: Action | None = None
-    lane: int = NONE
+    takes: int = NONE
+    sends: int = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Lowered:
     """What every device does, with all communication in it. `owners[s]` is where stage s meets its optimizer."""
 
     layout: Layout
-    programs: tuple[tuple[Instruction, ...], ...]
+    programs: tuple[tuple[Step, ...], ...]
     lanes: tuple[Lane, ...]
     owners: tuple[int, ...]
     tied_copies: tuple[int, ...]
@@ -152,47 +152,42 @@ def _lower(layout: Layout, graph: Graph, tied_copies: tuple[int, ...]) -> Lowere
         return number
 
     tokens = [length for split in layout.splits for length in split] * layout.num_stages
-    actions, device, producer, consumer = graph.actions, graph.device, graph.producer, graph.consumer
-    data_lanes = [[NONE] * layout.num_devices for _ in range(layout.num_devices)]
+    actions, device, slot, producer, consumer = (
+        graph.actions, graph.device, graph.slot, graph.producer, graph.consumer,
+    )  # fmt: skip
+    data_lanes: dict[int, int] = {}
     programs = []
     for here in range(layout.num_devices):
-        program: list[Instruction] = []
-        tied_left = {0, layout.num_stages - 1} if here in tied_copies else set()
-        tied_left = {stage for stage in tied_left if here in layout.copies[stage]}
+        program: list[Step] = []
+        tied_left = {stage for stage in (0, layout.num_stages - 1) if here in layout.copies[stage]}
         for node in range(graph.first[here], graph.first[here + 1]):
             action = actions[node]
-            if action.kind == "REDUCE_GRAD":
-                owner = layout.owners[action.stage]
-                for source, target in _reduction_edges(here, owner, layout.copies[action.stage]):
-                    lane = lane_number(source, target, "mirror")
-                    program.append(_reduction(here, source, action, lane, sent))
-                if action.stage in tied_left:
-                    tied_left.remove(action.stage)
-                    shared = Action(TIED, "REDUCE_GRAD")
-                    for source, target in (
-                        [] if tied_left else _reduction_edges(here, tied_copies[0], tied_copies)
-                    ):
-                        program.append(
-                            _reduction(here, source, shared, lane_number(source, target, "tied"), sent)
+            if slot[node] == NONE:
+                stage = action.stage
+                copies = layout.copies[stage]
+                program += _reduction(here, action, layout.owners[stage], copies, "mirror", lane_number, sent)
+                if tied_copies and stage in tied_left:
+                    tied_left.remove(stage)
+                    if not tied_left:
+                        shared = Action(TIED, "REDUCE_GRAD")
+                        program += _reduction(
+                            here, shared, tied_copies[0], tied_copies, "tied", lane_number, sent
                         )
                 continue
-            source_action = None
-            source = producer[node]
-            if source != NONE:
-                source_action = actions[source]
-                if device[source] != here:
-                    lane = data_lanes[device[source]][here]
-                    if lane == NONE:
-                        lane = data_lanes[device[source]][here] = lane_number(device[source], here, "data")
-                    program.append(Instruction("RECEIVE", source_action, None, lane))
-            program.append(Instruction(action.kind, action, source_action))
-            target = consumer[node]
+            takes = sends = NONE
+            source, target = producer[node], consumer[node]
+            if source != NONE and device[source] != here:
+                key = device[source] * layout.num_devices + here
+                if key not in data_lanes:
+                    data_lanes[key] = lane_number(device[source], here, "data")
+                takes = data_lanes[key]
             if target != NONE and device[target] != here:
-                lane = data_lanes[here][device[target]]
-                if lane == NONE:
-                    lane = data_lanes[here][device[target]] = lane_number(here, device[target], "data")
-                program.append(Instruction("SEND", action, None, lane))
-                sent[lane].append(Message(action, tokens[graph.slot[node]]))
+                key = here * layout.num_devices + device[target]
+                if key not in data_lanes:
+                    data_lanes[key] = lane_number(here, device[target], "data")
+                sends = data_lanes[key]
+                sent[sends].append(Message(action, tokens[slot[node]]))
+            program.append(Step(action, None if source == NONE else actions[source], takes, sends))
         programs.append(tuple(program))
     credits = _credits(programs, sent)
     lanes = tuple(
@@ -202,33 +197,44 @@ def _lower(layout: Layout, graph: Graph, tied_copies: tuple[int, ...]) -> Lowere
     return Lowered(layout, tuple(programs), lanes, layout.owners, tied_copies)
 
 
-def _reduction_edges(here: int, owner: int, copies: Sequence[int]) -> list[tuple[int, int]]:
-    """The messages that device `here` takes part in when gradients go to the owner."""
+def _reduction(
+    here: int,
+    action: Action,
+    owner: int,
+    copies: Sequence[int],
+    purpose: Purpose,
+    lane_number: Callable[[int, int, Purpose], int],
+    sent: list[list[Message]],
+) -> list[Step]:
+    """The part of device `here` in bringing gradients to their owner."""
     if here != owner:
-        return [(here, owner)]
-    return [(copy, owner) for copy in copies if copy != owner]
+        lane = lane_number(here, owner, purpose)
+        sent[lane].append(Message(action, 0))
+        return [Step(action, sends=lane)]
+    return [Step(action, takes=lane_number(copy, owner, purpose)) for copy in copies if copy != owner]
 
 
-def _reduction(here: int, source: int, action: Action, lane: int, sent: list[list[Message]]) -> Instruction:
-    if source != here:
-        return Instruction("RECEIVE_GRAD", action, None, lane)
-    sent[lane].append(Message(action, 0))
-    return Instruction("SEND_GRAD", action, None, lane)
-
-
-def _credits(programs: Sequence[Sequence[Instruction]], sent: Sequence[Sequence[Message]]) -> list[int]:
+def _credits(programs: Sequence[Sequence[Step]], sent: Sequence[Sequence[Message]]) -> list[int]:
     """A lane's t-th take (from 0) of its message number j needs j receives posted before it: j - t + 1 ahead."""
-    places = [{message.action: index for index, message in enumerate(messages)} for messages in sent]
+    places = _places(sent)
     credits, taken = [1] * len(sent), [0] * len(sent)
     for program in programs:
-        for operation, action, _, lane in program:
-            if operation == "RECEIVE" or operation == "RECEIVE_GRAD":
-                place = places[lane].get(action)
-                if place is None:
-                    raise LoweringError(f"{action} is received but never sent")
-                credits[lane] = max(credits[lane], place - taken[lane] + 1)
-                taken[lane] += 1
+        for action, source, lane, _ in program:
+            if lane == NONE:
+                continue
+            place = places[lane].get(source or action)
+            if place is None:
+                raise LoweringError(f"{source or action} is received but never sent")
+            ahead = place - taken[lane] + 1
+            if ahead > credits[lane]:
+                credits[lane] = ahead
+            taken[lane] += 1
     return credits
+
+
+def _places(sent: Iterable[Sequence[Message]]) -> list[dict[Action, int]]:
+    """Of each lane, the place of every message in the sender's order."""
+    return [{message[0]: place for place, message in enumerate(messages)} for messages in sent]
 
 
 def find_stall(lowered: Lowered, transport: Transport = "lanes") -> str | None:
@@ -238,48 +244,49 @@ def find_stall(lowered: Lowered, transport: Transport = "lanes") -> str | None:
     Stricter ones show what other runtimes would do: `fifo` takes messages only in the order sent,
     `rendezvous` also holds a sender until its message is taken.
     """
-    places = [
-        {message.action: index for index, message in enumerate(lane.messages)} for lane in lowered.lanes
-    ]
+    places = _places(lane.messages for lane in lowered.lanes)
+    ahead = [lane.credit if transport == "lanes" else 1 for lane in lowered.lanes]
     num_sent, num_taken = [0] * len(places), [0] * len(places)
     heads = [0] * len(lowered.programs)
-    held: list[int] = [NONE] * len(lowered.programs)
-    waiting_for_send: dict[int, int] = {lane: NONE for lane in range(len(places))}
+    has_sent = [False] * len(lowered.programs)
+    receiver: list[int] = [NONE] * len(places)
     runnable = list(range(len(heads)))
     while runnable:
         here = runnable.pop()
         program, head = lowered.programs[here], heads[here]
         while head < len(program):
-            operation, action, _, lane = program[head]
-            if lane != NONE:
-                if operation == "SEND" or operation == "SEND_GRAD":
-                    if held[here] == NONE:
-                        if lowered.lanes[lane].messages[num_sent[lane]].action != action:
-                            return f"{lowered.lanes[lane]} sends {action} out of its order"
-                        num_sent[lane] += 1
-                        if waiting_for_send[lane] != NONE:
-                            runnable.append(waiting_for_send[lane])
-                            waiting_for_send[lane] = NONE
-                        held[here] = lane
-                    if transport == "rendezvous" and num_taken[lane] < num_sent[lane]:
-                        break
-                    held[here] = NONE
-                else:
-                    place = places[lane].get(action, NONE)
-                    ahead = lowered.lanes[lane].credit if transport == "lanes" else 1
-                    if place >= num_sent[lane] or place >= num_taken[lane] + ahead:
-                        waiting_for_send[lane] = here
-                        break
-                    num_taken[lane] += 1
-                    if held[lowered.lanes[lane].source] == lane:
-                        runnable.append(lowered.lanes[lane].source)
+            action, source, takes, sends = program[head]
+            if takes != NONE and not has_sent[here]:
+                place = places[takes].get(source or action, NONE)
+                if place >= num_sent[takes] or place >= num_taken[takes] + ahead[takes]:
+                    receiver[takes] = here
+                    break
+                num_taken[takes] += 1
+                if transport == "rendezvous":
+                    runnable.append(lowered.lanes[takes].source)
+            if sends != NONE:
+                if not has_sent[here]:
+                    if places[sends].get(action) != num_sent[sends]:
+                        return f"{lowered.lanes[sends]} sends {action} out of its order"
+                    num_sent[sends] += 1
+                    if receiver[sends] != NONE:
+                        runnable.append(receiver[sends])
+                        receiver[sends] = NONE
+                if transport == "rendezvous" and num_taken[sends] < num_sent[sends]:
+                    has_sent[here] = True
+                    break
+                has_sent[here] = False
             head += 1
         heads[here] = head
     for here, (program, head) in enumerate(zip(lowered.programs, heads, strict=True)):
         if head < len(program):
-            operation, action, _, lane = program[head]
-            return f"device {here} stops at {operation} {action} on the {lowered.lanes[lane]}"
-    for lane, messages in enumerate(lane.messages for lane in lowered.lanes):
-        if num_taken[lane] != len(messages):
-            return f"{lowered.lanes[lane]} has {len(messages)} messages, {num_taken[lane]} are received"
+            action, source, takes, sends = program[head]
+            if has_sent[here]:
+                return f"device {here} waits to be rid of {action} on the {lowered.lanes[sends]}"
+            return (
+                f"device {here} waits for {source or action} on the {lowered.lanes[takes]}, to run {action}"
+            )
+    for lane, taken in zip(lowered.lanes, num_taken, strict=True):
+        if taken != len(lane.messages):
+            return f"{lane} has {len(lane.messages)} messages, of which {taken} are taken"
     return None
