@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 from . import costs, splits
@@ -26,6 +27,9 @@ from .simulate import Timeline, simulate
 
 SUBSEQUENCES = 4
 """Default cut of the generators that cut."""
+
+MAX_ACTIONS = 1_000_000
+"""Beyond this a slip is likelier than a wish, and the file would be too large to read."""
 
 
 class DesignError(ValueError):
@@ -78,6 +82,9 @@ class Design:
                 raise DesignError(
                     f"--split lists {count} lengths where --subsequences asks for {self.subsequences}"
                 )
+            shortest = min(self.split, default=0)
+            if shortest < 1:
+                raise DesignError(f"--split lists {shortest} tokens; at least 1 belongs there")
             if sum(self.split) != self.sequence:
                 raise DesignError(
                     f"--split adds up to {sum(self.split)} tokens where --sequence has {self.sequence}"
@@ -111,14 +118,8 @@ def make(design: Design) -> Schedule:
     a sequence that cannot be cut so.
     """
     try:
-        for name, least in (("devices", 1), ("microbatches", 1), ("sequence", 1)):
-            if getattr(design, name) < least:
-                raise DesignError(f"--{name} is {getattr(design, name)}; at least {least} belongs there")
-        for name in ("subsequences", "stages_per_device"):
-            value = getattr(design, name)
-            if value is not None and value < 1:
-                raise DesignError(f"--{name.replace('_', '-')} is {value}; at least 1 belongs there")
         kind = design.kind
+        _check_sizes(design)
         request = Request(
             num_devices=design.devices,
             sequences=(design.sequence,) * design.microbatches,
@@ -137,6 +138,40 @@ def make(design: Design) -> Schedule:
             f"--layers lists {len(design.layers)} counts for {schedule.layout.num_stages} stages: one for each"
         )
     return replace(schedule, design=knobs(design))
+
+
+def _check_sizes(design: Design) -> None:
+    """Raises DesignError for numbers that no generator can use."""
+    for name in ("devices", "microbatches", "sequence", "subsequences", "stages_per_device"):
+        value = getattr(design, name)
+        if value is not None and value < 1:
+            raise DesignError(f"--{name.replace('_', '-')} is {value}; at least 1 belongs there")
+    fewest = min(design.layers or (0,))
+    if fewest < 0:
+        raise DesignError(f"--layers lists {fewest}; a stage holds at least 0")
+    if design.budget is not None and not isfinite(design.budget):
+        raise DesignError(f"--budget is {design.budget}; a finite number belongs there")
+    num_actions = (
+        2 * design.devices * design.num_stages_per_device * design.microbatches * design.num_subsequences
+    )
+    if num_actions > MAX_ACTIONS:
+        raise DesignError(
+            f"{design.devices} devices x {design.num_stages_per_device} stages x {design.microbatches} microbatches "
+            f"x {design.num_subsequences} subsequences are {num_actions} actions; at most {MAX_ACTIONS} are made"
+        )
+
+
+def parted(schedule: Schedule) -> bool:
+    """Whether a schedule is no longer what the knobs that it carries make; False where it carries none of ours."""
+    if schedule.design is None or "generator" not in schedule.design:
+        return False
+    try:
+        made = make(from_knobs(schedule.design))
+    except DesignError:
+        return False
+    # Which rank plays which device is no knob.
+    layout = replace(schedule.layout, ranks=None)
+    return (made.program, made.layout) != (schedule.program, layout)
 
 
 def knobs(design: Design) -> dict[str, Any]:
@@ -184,6 +219,12 @@ class Preview:
     @property
     def bubble(self) -> float:
         return self.timeline.bubble
+
+    @property
+    def caption(self) -> str:
+        """The assumptions behind every figure shown: the clock's, and what counts as idle."""
+        caption = self.timeline.prices.caption
+        return f"{caption[0].upper()}{caption[1:]}. Idle from time 0 to the end of the last action."
 
     @property
     def step(self) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 
 from .costs.prices import CostModel
 from .costs.work import layer_work
@@ -12,6 +12,8 @@ from .format.schedule import Direction, Layout
 
 TILE = 128
 """Borders fall on multiples of this by default: the tile of attention kernels."""
+ROUNDS = 50
+"""Ten or twenty are enough as a rule."""
 
 
 class SplitError(ValueError):
@@ -60,16 +62,7 @@ def equal_cost(
     _enough(sequence, count)
     if multiple < 1:
         raise SplitError(f"borders fall on multiples of at least 1 token, not {multiple}")
-    low, high = 0.0, cost(0, sequence)
-    borders: list[int] = []
-    for _ in range(60):
-        each = (low + high) / 2
-        borders = _borders(sequence, count, cost, each)
-        if borders[-1] < sequence:
-            low = each
-        else:
-            high = each
-    borders = _borders(sequence, count, cost, high)[:-1]
+    borders = _borders(sequence, count, cost)
     while True:
         rounded = [0, *(round(border / multiple) * multiple for border in borders), sequence]
         lengths = tuple(stop - start for start, stop in pairwise(rounded))
@@ -80,19 +73,38 @@ def equal_cost(
         multiple = max(multiple // 2, 1)
 
 
-def _borders(sequence: int, count: int, cost: Callable[[int, int], float], each: float) -> list[int]:
-    """Ends of `count` subsequences that cost at most `each`, one after the other."""
-    borders, start = [], 0
-    for _ in range(count):
-        low, high = start, sequence
-        while low < high:
-            middle = (low + high + 1) // 2
-            if cost(start, middle) <= each:
-                low = middle
-            else:
-                high = middle - 1
-        borders.append(low)
-        start = low
+def _borders(sequence: int, count: int, cost: Callable[[int, int], float]) -> list[float]:
+    """The inner borders, to a fraction of a token.
+
+    Each round spreads the cost of every subsequence evenly over its tokens and cuts the sum in equal shares; what
+    this leaves alone costs the same everywhere.
+    """
+    knots = [0, *accumulate(even(sequence, count))]
+    borders: list[float] = []
+    for _ in range(ROUNDS):
+        costs = [cost(start, stop) for start, stop in pairwise(knots)]
+        if min(costs) <= 0:
+            return list(map(float, knots[1:-1]))
+        borders = _equal_shares(knots, costs)
+        before, knots = knots, [0]
+        for index, border in enumerate(borders, 1):
+            knots.append(min(max(round(border), knots[-1] + 1), sequence - count + index))
+        knots.append(sequence)
+        if knots == before:
+            break
+    return borders
+
+
+def _equal_shares(knots: Sequence[int], costs: Sequence[float]) -> list[float]:
+    each = sum(costs) / len(costs)
+    borders, index, passed = [], 0, 0.0
+    for share in range(1, len(costs)):
+        wanted = share * each
+        while passed + costs[index] < wanted:
+            passed += costs[index]
+            index += 1
+        part = (wanted - passed) / costs[index]
+        borders.append(knots[index] + part * (knots[index + 1] - knots[index]))
     return borders
 
 

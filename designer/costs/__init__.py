@@ -35,7 +35,7 @@ def named(name: str) -> CostModel:
         return work(model_shape(name[5:]), name[5:])
     if name.endswith(".json"):
         try:
-            return measured(profile.loads(Path(name).read_text(encoding="utf-8"), name), name)
+            return measured(profile.loads(Path(name).read_bytes(), name), name)
         except OSError as error:
             raise CostError(f"{name} cannot be read: {error.strerror}") from None
         except ValueError as error:
@@ -82,7 +82,8 @@ def _preset_or_table(table: object, presets: dict[str, T], kind: type[T], where:
     """`preset = "NAME"`, or the fields themselves."""
     if isinstance(table, dict) and "preset" in table:
         tables.known_keys(table, ["preset"], where)
-        if table["preset"] not in presets:
-            raise tables.ConfigError(f"{where}: preset {table['preset']!r} is none of {', '.join(presets)}")
-        return presets[table["preset"]]
+        preset = table["preset"]
+        if not isinstance(preset, str) or preset not in presets:
+            raise tables.ConfigError(f"{where}: preset {preset!r} is none of {', '.join(presets)}")
+        return presets[preset]
     return tables.from_table(kind, table, where)

@@ -20,6 +20,11 @@ def measured(profile: Profile, name: str) -> CostModel:
     anywhere = {key[:4]: seconds for key, seconds in exact.items()}
 
     def price(layout: Layout) -> Prices:
+        if profile.reductions and len(profile.reductions) != layout.num_stages:
+            raise CostError(
+                f"{name} was measured with {len(profile.reductions)} stages, this layout has {layout.num_stages}: "
+                "measure this one"
+            )
         borders = slot_borders(layout)
         microbatch_of = [m for m, split in enumerate(layout.splits) for _ in split]
 

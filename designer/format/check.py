@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from itertools import combinations, islice, pairwise
 from pathlib import Path
 
 from . import file
-from .fault import Fault, InvalidScheduleError
+from .fault import MAX_FAULTS_PER_RULE, Fault, InvalidScheduleError, not_listed
 from .graph import NONE, Graph, build, shortest_cycle
 from .schedule import UNREADABLE, Action, Layout, Schedule
-
-MAX_FAULTS_PER_RULE = 100
 
 Rule = Callable[[Schedule, Graph], Iterator[Fault]]
 HeaderRule = Callable[[Schedule], Iterator[Fault]]
@@ -40,19 +38,18 @@ def examine(text: bytes | str, name: str = "the file") -> tuple[Schedule | None,
 
 def check(schedule: Schedule, graph: Graph | None = None) -> list[Fault]:
     """Every fault of a schedule, rule by rule; [] for a valid one. `graph` spares building it twice."""
-    faults = [fault for rule in HEADER_RULES for fault in rule(schedule)]
+    faults = [fault for rule in HEADER_RULES for fault in _listed(rule(schedule))]
     oversized = next(_size(schedule), None)
     if oversized is not None:
         return [*faults, oversized]
     if graph is None:
         graph = build(schedule)
-    for rule in RULES:
-        found = list(islice(rule(schedule, graph), MAX_FAULTS_PER_RULE + 1))
-        if len(found) > MAX_FAULTS_PER_RULE:
-            more = f"more faults of this kind ({found[0].rule}) are not listed"
-            found = [*found[:MAX_FAULTS_PER_RULE], Fault(found[0].rule, "$.program", more)]
-        faults += found
-    return faults
+    return faults + [fault for rule in RULES for fault in _listed(rule(schedule, graph))]
+
+
+def _listed(faults: Iterator[Fault]) -> list[Fault]:
+    found = list(islice(faults, MAX_FAULTS_PER_RULE))
+    return found if next(faults, None) is None else [*found, not_listed(found[0].rule)]
 
 
 # The header: everything but the program.
@@ -84,13 +81,11 @@ def _placement(schedule: Schedule) -> Iterator[Fault]:
 
 def _splits(schedule: Schedule) -> Iterator[Fault]:
     layout = schedule.layout
-    alike = len(set(zip(layout.sequences, layout.splits, strict=True))) == 1
-    for microbatch, (length, split) in enumerate(zip(layout.sequences, layout.splits, strict=True)):
-        if sum(split) != length:
-            where = "$.splits" if alike else f"$.splits[{microbatch}]"
-            yield Fault("splits", where, f"adds up to {sum(split)}, the sequence has {length} tokens")
-            if alike:
-                return
+    for microbatch in range(1 if layout.alike else layout.num_microbatches):
+        length, total = layout.sequences[microbatch], sum(layout.splits[microbatch])
+        if total != length:
+            where = "$.splits" if layout.alike else f"$.splits[{microbatch}]"
+            yield Fault("splits", where, f"adds up to {total}, the sequence has {length} tokens")
 
 
 def _partition(schedule: Schedule) -> Iterator[Fault]:
@@ -278,6 +273,7 @@ def _reductions(schedule: Schedule, graph: Graph) -> Iterator[Fault]:
         low = graph.first[position]
         nodes = [low + index for index, action in enumerate(program) if action.kind == "REDUCE_GRAD"]
         sequences.append({graph.actions[node].stage: node for node in reversed(nodes)})
+    sharing: set[tuple[int, int]] = set()
     for stage, copies in enumerate(layout.copies):
         present = [device for device in copies if device < len(sequences) and stage in sequences[device]]
         for device in copies:
@@ -285,17 +281,17 @@ def _reductions(schedule: Schedule, graph: Graph) -> Iterator[Fault]:
                 token = f"{stage}REDUCE_GRAD"
                 reason = f"{token} is missing, though device {present[0]} has it: on all copies or on none"
                 yield Fault("reductions", f"device {device}", reason, token)
-    for position, here in enumerate(sequences):
-        for other in range(position + 1, len(sequences)):
-            there = sequences[other]
-            shared = sorted((stage for stage in here if stage in there), key=here.__getitem__)
-            for first, second in pairwise(shared):
-                if there[first] > there[second]:
-                    reason = (
-                        f"comes before {graph.actions[here[second]]} here and behind it on device {other} "
-                        f"({_place(graph, there[first])}): devices name the stages they share in one order"
-                    )
-                    yield _at("reductions", graph, here[first], reason)
+        sharing.update(combinations(present, 2))
+    for device, other in sorted(sharing):
+        here, there = sequences[device], sequences[other]
+        shared = sorted((stage for stage in here if stage in there), key=here.__getitem__)
+        for first, second in pairwise(shared):
+            if there[first] > there[second]:
+                reason = (
+                    f"comes before {graph.actions[here[second]]} here and behind it on device {other} "
+                    f"({_place(graph, there[first])}): devices name the stages they share in one order"
+                )
+                yield _at("reductions", graph, here[first], reason)
 
 
 def _executable(schedule: Schedule, graph: Graph) -> Iterator[Fault]:

@@ -19,6 +19,14 @@ class Fault:
         return f"{self.where}: {self.message}"
 
 
+MAX_FAULTS_PER_RULE = 100
+
+
+def not_listed(rule: str) -> Fault:
+    """Stands for all faults of a rule beyond the first MAX_FAULTS_PER_RULE."""
+    return Fault(rule, "$", f"more faults of this kind ({rule}) are not listed")
+
+
 class NotAScheduleError(ValueError):
     """The text is no schedule at all: not JSON, empty, not an object, too large. One line says which."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .document import Reader, read
 from .fault import Fault, NotAScheduleError
 from .schedule import UNREADABLE, Action, Direction, Layout, Schedule, parse_token
 
@@ -26,17 +27,20 @@ _DIRECTION = ("name", "placement", "microbatches")
 def read_bytes(path: str | Path) -> bytes:
     """The file's bytes. Raises NotAScheduleError, in one line, for what cannot be read or is too large."""
     path = Path(path)
+    if "\0" in str(path):
+        raise NotAScheduleError(f"{str(path)!r} names no file")
     try:
         size = path.stat().st_size
         if path.is_dir():
             raise NotAScheduleError(f"{path} is a directory, not a schedule file")
-        if not path.is_file():
-            raise NotAScheduleError(f"{path} is not a regular file")
-        if size > MAX_BYTES:
-            raise NotAScheduleError(
-                f"{path} holds {size / 2**20:.0f} MiB; a schedule file has at most {MAX_BYTES >> 20} MiB"
-            )
-        return path.read_bytes()
+        if not path.is_file() and not path.is_fifo():
+            raise NotAScheduleError(f"{path} is neither a file nor a pipe")
+        with path.open("rb") as file:
+            # Nothing of a file that is too large is read; a pipe tells its size only by being read.
+            text = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
+        if size > MAX_BYTES or len(text) > MAX_BYTES:
+            raise NotAScheduleError(f"{path} is larger than the {MAX_BYTES >> 20} MiB that a schedule file may have")
+        return text
     except OSError as error:
         raise NotAScheduleError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -47,17 +51,8 @@ def parse(text: bytes | str, name: str = "the file") -> tuple[Schedule | None, l
     The schedule is None where faults in its header leave nothing to build on. What is returned here is not
     checked yet: `check.py` holds the rules. Raises NotAScheduleError for text that is no schedule at all.
     """
-    faults: list[Fault] = []
-    document = _document(text, name, faults)
-    reader = _Reader(faults)
-    for key in document:
-        if key not in _REQUIRED and key not in _OPTIONAL:
-            reader.fault(
-                "unknown-field", f"$.{key}", f"unknown field; known are {', '.join(_REQUIRED + _OPTIONAL)}"
-            )
-    for key in _REQUIRED:
-        if key not in document:
-            reader.fault("missing-field", f"$.{key}", "is missing")
+    document, reader = read(text, name)
+    reader.fields("$", document, _REQUIRED, _OPTIONAL)
     if "format" in document and document["format"] != FORMAT:
         reader.fault(
             "version",
@@ -68,98 +63,22 @@ def parse(text: bytes | str, name: str = "the file") -> tuple[Schedule | None, l
     layout = _layout(reader, document, sum(map(len, program)))
     schedule_name = reader.string("$.name", document.get("name", ""))
     design = document.get("design")
-    if design is not None and not isinstance(design, dict):
+    if "design" in document and not isinstance(design, dict):
         reader.wrong_type("$.design", design, "an object")
     if layout is None:
-        return None, faults
-    return Schedule(schedule_name, layout, program, design if isinstance(design, dict) else None), faults
+        return None, reader.faults
+    return Schedule(
+        schedule_name, layout, program, design if isinstance(design, dict) else None
+    ), reader.faults
 
 
-def _document(text: bytes | str, name: str, faults: list[Fault]) -> dict[str, Any]:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in items:
-            if key in found:
-                faults.append(
-                    Fault("duplicate-field", f'"{key}"', "stands twice in one object; keep one of the two")
-                )
-            found[key] = value
-        return found
-
-    def constant(word: str) -> Any:
-        raise ValueError(f"{word} is not JSON")
-
-    try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8-sig")
-        if not text.strip():
-            raise NotAScheduleError(f"{name} is empty")
-        document = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
-    except NotAScheduleError:
-        raise
-    except UnicodeDecodeError:
-        raise NotAScheduleError(f"{name} is not a schedule: it is not UTF-8 text") from None
-    except RecursionError:
-        raise NotAScheduleError(f"{name} is not a schedule: its JSON is nested too deeply") from None
-    except ValueError as error:
-        raise NotAScheduleError(f"{name} is not a schedule: it is not JSON ({str(error)[:120]})") from None
-    if not isinstance(document, dict):
-        raise NotAScheduleError(f"{name} is not a schedule: it holds {_kind(document)}, not an object")
-    return document
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string", list: "a list"}
-    return names.get(type(value), "null" if value is None else "an object")
-
-
-class _Reader:
-    """Typed access to a document; a value of the wrong type becomes a fault and a harmless stand-in."""
-
-    def __init__(self, faults: list[Fault]):
-        self.faults = faults
-
-    def fault(self, rule: str, where: str, message: str) -> None:
-        self.faults.append(Fault(rule, where, message))
-
-    def wrong_type(self, where: str, value: Any, wanted: str) -> None:
-        self.fault("type", where, f"is {_kind(value)}, where {wanted} belongs")
-
-    def string(self, where: str, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        self.wrong_type(where, value, "a string")
-        return ""
-
-    def integer(self, where: str, value: Any, least: int) -> int | None:
-        if type(value) is not int:
-            self.wrong_type(where, value, "a whole number")
-        elif value < least:
-            self.fault("range", where, f"is {value}, where at least {least} belongs")
-        elif value >= 2**63:
-            self.fault("range", where, "is too large a number")
-        else:
-            return value
-        return None
-
-    def integers(self, where: str, value: Any, least: int) -> tuple[int, ...] | None:
-        if not isinstance(value, list):
-            self.wrong_type(where, value, "a list of whole numbers")
-            return None
-        found = [self.integer(f"{where}[{index}]", entry, least) for index, entry in enumerate(value)]
-        return None if None in found else tuple(entry for entry in found if entry is not None)
-
-
-def _layout(reader: _Reader, document: Mapping[str, Any], num_actions: int) -> Layout | None:
-    def given(key: str) -> bool:
-        return document.get(key) is not None
-
+def _layout(reader: Reader, document: Mapping[str, Any], num_actions: int) -> Layout | None:
     devices = reader.integer("$.devices", document["devices"], 1) if "devices" in document else None
     count = (
         reader.integer("$.microbatches", document["microbatches"], 1) if "microbatches" in document else None
     )
-    layers = reader.integers("$.layers", document["layers"], 0) if given("layers") else None
-    ranks = reader.integers("$.ranks", document["ranks"], 0) if given("ranks") else None
+    layers = reader.integers("$.layers", document["layers"], 0) if "layers" in document else None
+    ranks = reader.integers("$.ranks", document["ranks"], 0) if "ranks" in document else None
     directions = _directions(reader, document["directions"]) if "directions" in document else None
     # Spares tables for a header that promises far more than the program holds.
     if count is not None and count > max(num_actions, 1000):
@@ -180,7 +99,7 @@ def _layout(reader: _Reader, document: Mapping[str, Any], num_actions: int) -> L
 
 
 def _lengths(
-    reader: _Reader, document: Mapping[str, Any], count: int | None
+    reader: Reader, document: Mapping[str, Any], count: int | None
 ) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
     if "sequence" not in document or "splits" not in document:
         return None
@@ -192,8 +111,8 @@ def _lengths(
             return None
         return (length,) * count, (split,) * count
     lengths = reader.integers("$.sequence", sequence, 1)
-    if not isinstance(splits, list) or not all(isinstance(entry, list) for entry in splits):
-        reader.wrong_type("$.splits", splits, "one list per microbatch, as in `sequence`,")
+    if not isinstance(splits, list):
+        reader.wrong_type("$.splits", splits, "a list with one list per microbatch")
         return None
     each = [_split(reader, f"$.splits[{index}]", entry) for index, entry in enumerate(splits)]
     for key, entries in (("sequence", sequence), ("splits", splits)):
@@ -204,14 +123,14 @@ def _lengths(
     return lengths, tuple(entry for entry in each if entry is not None)
 
 
-def _split(reader: _Reader, where: str, value: Any) -> tuple[int, ...] | None:
+def _split(reader: Reader, where: str, value: Any) -> tuple[int, ...] | None:
     split = reader.integers(where, value, 1)
     if split == ():
         reader.fault("range", where, "is empty; a microbatch without subsequences is one of its full length")
     return split or None
 
 
-def _directions(reader: _Reader, value: Any) -> tuple[Direction, ...] | None:
+def _directions(reader: Reader, value: Any) -> tuple[Direction, ...] | None:
     if not isinstance(value, list):
         reader.wrong_type("$.directions", value, "a list of directions")
         return None
@@ -223,14 +142,7 @@ def _directions(reader: _Reader, value: Any) -> tuple[Direction, ...] | None:
         if not isinstance(entry, dict):
             reader.wrong_type(where, entry, "an object")
             continue
-        for key in entry:
-            if key not in _DIRECTION:
-                reader.fault(
-                    "unknown-field", f"{where}.{key}", f"unknown field; known are {', '.join(_DIRECTION)}"
-                )
-        for key in _DIRECTION:
-            if key not in entry:
-                reader.fault("missing-field", f"{where}.{key}", "is missing")
+        reader.fields(where, entry, _DIRECTION)
         name = reader.string(f"{where}.name", entry.get("name", ""))
         placement = reader.integers(f"{where}.placement", entry.get("placement", []), 0)
         microbatches = reader.integers(f"{where}.microbatches", entry.get("microbatches", []), 0)
@@ -241,7 +153,7 @@ def _directions(reader: _Reader, value: Any) -> tuple[Direction, ...] | None:
     return tuple(found) if len(found) == len(value) else None
 
 
-def _program(reader: _Reader, value: Any) -> tuple[tuple[Action, ...], ...]:
+def _program(reader: Reader, value: Any) -> tuple[tuple[Action, ...], ...]:
     if not isinstance(value, list):
         reader.wrong_type("$.program", value, "a list with one entry per device")
         return ()
@@ -262,25 +174,25 @@ def _program(reader: _Reader, value: Any) -> tuple[tuple[Action, ...], ...]:
             for token in line.split(" "):
                 action = parse_token(token)
                 if action is None:
-                    reader.faults.append(_token_fault(device, len(actions), f"{where}[{index}]", token))
+                    _token_fault(reader, device, len(actions), f"{where}[{index}]", token)
                 actions.append(action or UNREADABLE)
         program.append(tuple(actions))
     return tuple(program)
 
 
-def _token_fault(device: int, position: int, where: str, token: str) -> Fault:
+def _token_fault(reader: Reader, device: int, position: int, where: str, token: str) -> None:
     shown = token if len(token) <= 40 else token[:37] + "..."
     if not token:
         reason = f"there is an empty token in {where}: actions are separated by single spaces"
     else:
         reason = f"{shown!r} is no action; one is written like 3F1, 3F1.0, 5I1.2, 5W1.2 or 3REDUCE_GRAD"
-    return Fault("token", f"device {device}, action {position}", reason, shown)
+    reader.fault("token", f"device {device}, action {position}", reason, shown)
 
 
 def dumps(schedule: Schedule) -> str:
     """The canonical text: equal schedules give equal text, and an edit touches one or two lines."""
     layout = schedule.layout
-    alike = len(set(zip(layout.sequences, layout.splits, strict=True))) == 1
+    alike = layout.alike
     entries = [
         f'"format": {_inline(FORMAT)}',
         f'"name": {_inline(schedule.name)}',
@@ -306,7 +218,7 @@ def dumps(schedule: Schedule) -> str:
 
 
 def _inline(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _block(entries: Sequence[str], indent: str) -> str:
@@ -340,8 +252,14 @@ def write(schedule: Schedule, path: str | Path) -> None:
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Replace the file at `path` by `text`, atomically. Raises OSError; the old file then still stands."""
-    path = Path(path)
+    """Replace the file at `path` by `text`, atomically. Raises OSError; the old file then still stands.
+
+    A link is followed. What is no regular file (a terminal, a pipe, /dev/null) is written to, never replaced.
+    """
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -15,10 +15,9 @@ missing, or cannot be placed, is left out of it.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from .schedule import Action, Layout, Schedule
 
@@ -87,7 +86,7 @@ def build(schedule: Schedule) -> Graph:
     local: list[tuple[int, ...]] = [()] * len(slot)
     _waits_of_slots(layout, forward, backward, weight, producer, consumer, local)
     _waits_of_reductions(schedule, first, slot, backward, weight, local)
-    order = _executable_order(first, device, producer, consumer, local)
+    order = _executable_order(first, producer, local)
     return Graph(
         layout, actions, first, device, slot, forward, backward, weight, producer, consumer, local, order
     )
@@ -140,10 +139,13 @@ def _waits_of_reductions(
 ) -> None:
     per_stage = schedule.layout.slots_per_stage
     for position, program in enumerate(schedule.program):
+        seen: set[int] = set()
         for index, action in enumerate(program):
-            if action.kind != "REDUCE_GRAD" or action.stage >= schedule.layout.num_stages:
+            stage = action.stage
+            if action.kind != "REDUCE_GRAD" or stage >= schedule.layout.num_stages or stage in seen:
                 continue
-            slots = range(action.stage * per_stage, (action.stage + 1) * per_stage)
+            seen.add(stage)
+            slots = range(stage * per_stage, (stage + 1) * per_stage)
             nodes = [node for where in slots for node in (backward[where], weight[where])]
             low, high = first[position], first[position + 1]
             local[low + index] = tuple([node for node in nodes if low <= node < high])
@@ -151,61 +153,33 @@ def _waits_of_reductions(
 
 def _executable_order(
     first: list[int],
-    device: list[int],
     producer: list[int],
-    consumer: list[int],
     local: list[tuple[int, ...]],
 ) -> list[int]:
     order: list[int] = []
-    done = [False] * len(device)
+    done = [False] * len(producer)
     head = first[:-1]
     runnable = list(range(len(head)))
+    blocked: dict[int, list[int]] = {}
     while runnable:
         here = runnable.pop()
         node, stop = head[here], first[here + 1]
         while node < stop:
             source = producer[node]
-            if source != NONE and not done[source]:
-                break
             # Waits of the own stage live on the own device as a rule; a file with faults may put them elsewhere.
-            if not all([done[wait] for wait in local[node]]):
+            unmet = [wait for wait in local[node] if not done[wait]]
+            if source != NONE and not done[source]:
+                unmet.append(source)
+            if unmet:
+                blocked.setdefault(unmet[0], []).append(here)
                 break
             done[node] = True
             order.append(node)
-            target = consumer[node]
+            if node in blocked:
+                runnable += blocked.pop(node)
             node += 1
-            if target != NONE and head[device[target]] == target and device[target] != here:
-                runnable.append(device[target])
         head[here] = node
     return order
-
-
-def stuck_heads(graph: Graph) -> list[int]:
-    """The first node of each device that never runs; empty for an executable program."""
-    done = set(graph.order)
-    heads = []
-    for low, high in pairwise(graph.first):
-        heads += [node for node in range(low, high) if node not in done][:1]
-    return heads
-
-
-def shortest_cycle(graph: Graph) -> list[tuple[int, int]]:
-    """A shortest chain of waits that closes on itself; [] if there is none.
-
-    Each link is (node, what it waits for); the next link starts with that or with one in front of it on its device.
-    Exact for up to some hundred stuck actions; of larger programs the chain passes through a device's first stuck
-    action.
-    """
-    done = set(graph.order)
-    stuck = [node for node in range(len(graph.actions)) if node not in done]
-    starts = stuck if len(stuck) <= 400 else stuck_heads(graph)
-    best: list[tuple[int, int]] = []
-    best_cost = len(graph.actions) + 1
-    for start in starts:
-        cost, links = _cycle_through(graph, done, start, best_cost)
-        if links:
-            best, best_cost = links, cost
-    return best
 
 
 def waits(graph: Graph, node: int) -> list[int]:
@@ -214,32 +188,71 @@ def waits(graph: Graph, node: int) -> list[int]:
     return [*([] if source == NONE else [source]), *graph.local[node]]
 
 
-def _cycle_through(graph: Graph, done: set[int], start: int, limit: int) -> tuple[int, list[tuple[int, int]]]:
-    closed = NONE  # stands for arriving at `start` again
-    parent: dict[int, int] = {}
-    costs = {start: 0}
-    queue = deque([start])
-    while queue:
-        node = queue.popleft()
-        if node == closed:
-            links = []
-            while node != start:
-                behind = parent[node]
-                if costs[node] > costs[behind]:
-                    links.append((behind, start if node == closed else node))
-                node = behind
-            return costs[closed], links[::-1]
-        cost = costs[node]
-        steps = [(wait, cost + 1) for wait in waits(graph, node)]
-        if node > graph.first[graph.device[node]]:
-            steps.append((node - 1, cost))
-        for target, price in steps:
-            if target in done or price >= limit:
-                continue
-            if target == start:
-                target = closed
-            if price < costs.get(target, limit):
-                costs[target] = price
-                parent[target] = node
-                (queue.append if price > cost else queue.appendleft)(target)
-    return limit, []
+def shortest_cycle(graph: Graph) -> list[tuple[int, int]]:
+    """A shortest chain of waits that closes on itself; [] if there is none.
+
+    Each link is (node, what it waits for); the next link starts with that or with one in front of it on its device.
+    """
+    stairs = _stairs(graph)
+    starts = sorted({node for lanes in stairs for nodes, _ in lanes.values() for node in nodes})
+    best: list[tuple[int, int]] = []
+    # Most are short: looking for those first bounds all searches. None passes a device twice.
+    limit = 1
+    while starts and not best and limit < 2 * len(stairs):
+        for start in starts:
+            most = len(best) - 1 if best else limit
+            best = _cycle_through(graph.device, stairs, start, most) or best
+        limit *= 2
+    return best
+
+
+Stairs = list[dict[int, tuple[list[int], list[int]]]]
+
+
+def _stairs(graph: Graph) -> Stairs:
+    """Of each device, by the device waited for: the stuck nodes that wait for one farther on than all before them.
+
+    An action waits for all that those before it on its device wait for, so a shortest cycle can be made of these.
+    """
+    stuck = [True] * len(graph.actions)
+    for node in graph.order:
+        stuck[node] = False
+    stairs: Stairs = [{} for _ in graph.first[1:]]
+    for node in range(len(graph.actions)):
+        if not stuck[node]:
+            continue
+        for wait in waits(graph, node):
+            nodes, targets = stairs[graph.device[node]].setdefault(graph.device[wait], ([], []))
+            if stuck[wait] and (not targets or wait > targets[-1]):
+                nodes.append(node)
+                targets.append(wait)
+    return stairs
+
+
+def _cycle_through(device: Sequence[int], stairs: Stairs, start: int, most: int) -> list[tuple[int, int]]:
+    """The fewest links from `start` to itself or to one behind it; [] where that takes more than `most`."""
+    home = device[start]
+    farthest = {home: start}
+    origin: dict[int, tuple[int, int]] = {}
+    frontier = [start]
+    for _ in range(most):
+        reached = []
+        for here in frontier:
+            for there, (nodes, targets) in stairs[device[here]].items():
+                index = bisect_right(nodes, here) - 1
+                if index < 0:
+                    continue
+                node, target = nodes[index], targets[index]
+                if there == home and target >= start:
+                    links = [(node, target)]
+                    while here != start:
+                        node, behind = origin[here]
+                        links.append((node, here))
+                        here = behind
+                    return links[::-1]
+                if target > farthest.get(there, NONE):
+                    farthest[there] = target
+                    origin[target] = (node, here)
+                    reached.append(target)
+        frontier = reached
+    return []

@@ -242,37 +242,42 @@ def find_stall(lowered: Lowered, transport: Transport = "lanes") -> str | None:
 
     `lanes` is Contraflow's own transport: receives posted in the sender's order, at most `credit` ahead.
     Stricter ones show what other runtimes would do: `fifo` takes messages only in the order sent,
-    `rendezvous` also holds a sender until its message is taken.
+    `rendezvous` also holds a sender until its message is taken. Reductions run beside the program and hold up none.
     """
-    places = _places(lane.messages for lane in lowered.lanes)
+    left = _places(lane.messages for lane in lowered.lanes)
     ahead = [lane.credit if transport == "lanes" else 1 for lane in lowered.lanes]
-    num_sent, num_taken = [0] * len(places), [0] * len(places)
+    num_sent, num_taken = [0] * len(left), [0] * len(left)
     heads = [0] * len(lowered.programs)
     has_sent = [False] * len(lowered.programs)
-    receiver: list[int] = [NONE] * len(places)
+    receiver: list[int] = [NONE] * len(left)
     runnable = list(range(len(heads)))
     while runnable:
         here = runnable.pop()
         program, head = lowered.programs[here], heads[here]
         while head < len(program):
             action, source, takes, sends = program[head]
+            beside = action.kind == "REDUCE_GRAD"
             if takes != NONE and not has_sent[here]:
-                place = places[takes].get(source or action, NONE)
-                if place >= num_sent[takes] or place >= num_taken[takes] + ahead[takes]:
+                place = left[takes].get(source or action)
+                if place is None or (
+                    not beside and (place >= num_sent[takes] or place >= num_taken[takes] + ahead[takes])
+                ):
                     receiver[takes] = here
                     break
+                del left[takes][source or action]
                 num_taken[takes] += 1
                 if transport == "rendezvous":
                     runnable.append(lowered.lanes[takes].source)
             if sends != NONE:
                 if not has_sent[here]:
-                    if places[sends].get(action) != num_sent[sends]:
+                    messages = lowered.lanes[sends].messages
+                    if num_sent[sends] == len(messages) or messages[num_sent[sends]].action != action:
                         return f"{lowered.lanes[sends]} sends {action} out of its order"
                     num_sent[sends] += 1
                     if receiver[sends] != NONE:
                         runnable.append(receiver[sends])
                         receiver[sends] = NONE
-                if transport == "rendezvous" and num_taken[sends] < num_sent[sends]:
+                if transport == "rendezvous" and not beside and num_taken[sends] < num_sent[sends]:
                     has_sent[here] = True
                     break
                 has_sent[here] = False
@@ -286,7 +291,7 @@ def find_stall(lowered: Lowered, transport: Transport = "lanes") -> str | None:
             return (
                 f"device {here} waits for {source or action} on the {lowered.lanes[takes]}, to run {action}"
             )
-    for lane, taken in zip(lowered.lanes, num_taken, strict=True):
-        if taken != len(lane.messages):
-            return f"{lane} has {len(lane.messages)} messages, of which {taken} are taken"
+    for lane, sent, taken in zip(lowered.lanes, num_sent, num_taken, strict=True):
+        if not sent == taken == len(lane.messages):
+            return f"{lane} has {len(lane.messages)} messages, of which {sent} are sent and {taken} taken"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -55,7 +56,7 @@ def dumps(profile: Profile) -> str:
     return json.dumps({"format": FORMAT, **asdict(profile)}, indent=1) + "\n"
 
 
-def loads(text: str, name: str = "the profile") -> Profile:
+def loads(text: bytes | str, name: str = "the profile") -> Profile:
     """The profile in JSON text. Raises ValueError, in one line, for anything else."""
     try:
         document: dict[str, Any] = json.loads(text)
@@ -64,15 +65,22 @@ def loads(text: str, name: str = "the profile") -> Profile:
         return Profile(
             str(document["machine"]),
             tuple(
-                ActionTime(int(device), int(stage), str(kind), int(start), int(stop), float(seconds))
+                ActionTime(int(device), int(stage), str(kind), int(start), int(stop), _time(seconds))
                 for device, stage, kind, start, stop, seconds in document["actions"]
             ),
-            float(document["latency"]),
-            float(document["seconds_per_token"]),
-            tuple(map(float, document["reductions"])),
-            float(document["after_step"]),
+            _time(document["latency"]),
+            _time(document["seconds_per_token"]),
+            tuple(map(_time, document["reductions"])),
+            _time(document["after_step"]),
         )
     except KeyError as error:
         raise ValueError(f"{name} is not a profile: {error.args[0]!r} is missing") from None
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{name} is not a profile: {str(error)[:200]}") from None
+
+
+def _time(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{seconds} is no time")
+    return seconds

@@ -149,6 +149,15 @@ class Layout:
         return found
 
     @cached_property
+    def alike(self) -> bool:
+        """Whether all microbatches have the same length and are cut in the same way."""
+        sequence, split = self.sequences[0], self.splits[0]
+        return all(
+            length == sequence and (other is split or other == split)
+            for length, other in zip(self.sequences, self.splits, strict=True)
+        )
+
+    @cached_property
     def uncut(self) -> bool:
         """Whether every microbatch travels whole."""
         return all(len(split) == 1 for split in self.splits)

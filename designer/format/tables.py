@@ -12,6 +12,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
+LARGEST = 1e30
+"""Beyond every size and rate; infinity and not-a-number are no numbers here."""
+
 
 class ConfigError(ValueError):
     """A slip in a configuration; the one-line message names file, key and the nearest valid key."""
@@ -24,7 +27,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
@@ -66,8 +69,9 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, list):
             return tuple(_typed(entry, inner, where) for entry in value)
     elif hint is float and type(value) in (int, float):
-        return float(value)
-    elif type(value) is hint:
+        if abs(value) < LARGEST:
+            return float(value)
+    elif type(value) is hint and (hint is not int or abs(value) < LARGEST):
         return value
     words = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-    raise ConfigError(f"{where} is {value!r}, where {words.get(hint, 'a list')} belongs")
+    raise ConfigError(f"{where} is {repr(value)[:60]}, where {words.get(hint, 'a list')} belongs")

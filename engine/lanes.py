@@ -1,0 +1,224 @@
+"""Lanes: one directed edge between two devices, whose messages cannot hang and cannot be mixed up.
+
+A lane's two ends are an `Outgoing` and an `Incoming`. There are two kinds: queues inside one process that plays every
+device, and process groups. Over process groups receives are posted in the sender's order, `credit` ahead of what was
+taken; messages are taken in any order. A send never waits: its tensor is kept until it has left.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from contraflow.designer.format.lowering import Lane, Message
+from contraflow.designer.format.schedule import Action
+
+# Messages of one directed pair of ranks are told apart by these tags; within one they keep the sender's order.
+TAGS = {"data": 1, "mirror": 2, "tied": 3, "mirror weights": 4, "tied weights": 5}
+
+
+class LaneError(RuntimeError):
+    """A message that cannot be sent or does not come, most often because the peer is gone."""
+
+
+class Outgoing(Protocol):
+    """The sender's end."""
+
+    def send(self, action: Action, tensor: Tensor) -> None:
+        """Let go of what `action` made, without waiting; do not change the tensor afterwards."""
+
+    def flush(self) -> None:
+        """Wait until everything has left. Raises LaneError."""
+
+
+class Incoming(Protocol):
+    """The receiver's end."""
+
+    def begin(self) -> None:
+        """A pass over the program begins: its first receives may be posted."""
+
+    def ready(self, action: Action) -> bool:
+        """Whether to take now: False only where waiting could not help, for the sender runs in this very thread."""
+
+    def expect(self, action: Action) -> None:
+        """Post receives up to this message, beside what follows."""
+
+    def take(self, action: Action) -> Tensor:
+        """What `action` made, waited for if need be. It belongs to the caller. Raises LaneError."""
+
+
+class QueueLane:
+    """Both ends of a lane inside one process."""
+
+    def __init__(self) -> None:
+        self._arrived: dict[Action, Tensor] = {}
+
+    def send(self, action: Action, tensor: Tensor) -> None:
+        self._arrived[action] = tensor
+
+    def flush(self) -> None:
+        """Nothing waits in a queue."""
+
+    def begin(self) -> None:
+        """Nothing to post."""
+
+    def ready(self, action: Action) -> bool:
+        return action in self._arrived
+
+    def expect(self, action: Action) -> None:
+        """Nothing to post."""
+
+    def take(self, action: Action) -> Tensor:
+        return self._arrived.pop(action)
+
+
+class ProcessOutgoing:
+    """The sender's end over a process group."""
+
+    def __init__(self, lane: Lane, peer: int, group: dist.ProcessGroup | None, tag: int) -> None:
+        self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
+        self._leaving: deque[tuple[dist.Work, Tensor]] = deque()
+        self._queue: SimpleQueue[tuple[dist.Work, Tensor] | None] | None = None
+        self._idle = threading.Condition()
+        self._num_leaving = 0
+        self._failure: Exception | None = None
+
+    def send(self, action: Action, tensor: Tensor) -> None:
+        tensor = tensor.contiguous()
+        try:
+            work = dist.isend(tensor, self._peer, self._group, self._tag)
+        except RuntimeError as error:
+            raise LaneError(
+                f"could not send {action} to device {self._lane.target}: {_brief(error)}"
+            ) from error
+        assert work is not None
+        if tensor.is_cuda:
+            self._leaving.append((work, tensor))
+            while self._leaving and self._leaving[0][0].is_completed():
+                self._leaving.popleft()
+        else:
+            self._keep(work, tensor)
+
+    def _keep(self, work: dist.Work, tensor: Tensor) -> None:
+        # gloo's is_completed never turns true before somebody waits, so a thread does.
+        if self._queue is None:
+            self._queue = SimpleQueue()
+            threading.Thread(target=self._let_go, args=(self._queue,), daemon=True).start()
+        with self._idle:
+            self._num_leaving += 1
+        self._queue.put((work, tensor))
+
+    def _let_go(self, queue: SimpleQueue[tuple[dist.Work, Tensor] | None]) -> None:
+        while (entry := queue.get()) is not None:
+            try:
+                entry[0].wait()
+            except RuntimeError as error:
+                self._failure = error
+            del entry
+            with self._idle:
+                self._num_leaving -= 1
+                self._idle.notify_all()
+
+    def flush(self) -> None:
+        while self._leaving:
+            self._leaving.popleft()[0].wait()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._num_leaving)
+        if self._failure is not None:
+            raise LaneError(f"device {self._lane.target} did not take what was sent: {_brief(self._failure)}")
+
+    def close(self) -> None:
+        """End the thread that waits for sends."""
+        if self._queue is not None:
+            self._queue.put(None)
+            self._queue = None
+
+
+class ProcessIncoming:
+    """The receiver's end over a process group. `empty(message)` makes the tensor that a message arrives in."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        peer: int,
+        group: dist.ProcessGroup | None,
+        tag: int,
+        empty: Callable[[Message], Tensor],
+        ahead: int,
+    ) -> None:
+        self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
+        self._empty, self._ahead = empty, ahead
+        self._place = {message.action: place for place, message in enumerate(lane.messages)}
+        self._posted: dict[Action, tuple[dist.Work, Tensor]] = {}
+        self._num_posted = self._num_taken = len(lane.messages)
+
+    def begin(self) -> None:
+        self._num_posted = self._num_taken = 0
+        self._post(self._ahead)
+
+    def ready(self, action: Action) -> bool:
+        return True
+
+    def expect(self, action: Action) -> None:
+        self._post(self._place[action] + 1)
+
+    def take(self, action: Action) -> Tensor:
+        work, tensor = self._posted.pop(action)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise LaneError(
+                f"{action} did not come from device {self._lane.source}: {_brief(error)}"
+            ) from error
+        self._num_taken += 1
+        self._post(self._num_taken + self._ahead)
+        return tensor
+
+    def _post(self, count: int) -> None:
+        messages = self._lane.messages
+        while self._num_posted < min(count, len(messages)):
+            message = messages[self._num_posted]
+            tensor = self._empty(message)
+            try:
+                work = dist.irecv(tensor, self._peer, self._group, self._tag)
+            except RuntimeError as error:
+                reason = f"could not ask device {self._lane.source} for {message.action}: {_brief(error)}"
+                raise LaneError(reason) from error
+            assert work is not None
+            self._posted[message.action] = (work, tensor)
+            self._num_posted += 1
+
+
+def _brief(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def process_groups(edges: Sequence[tuple[int, int, str]], backend: str) -> list[dist.ProcessGroup | None]:
+    """A group for each (source rank, target rank, purpose), made by all ranks in the one order of `edges`.
+
+    gloo keeps lanes apart by tag and needs none (None). NCCL matches messages by order alone, so each lane has a
+    communicator, and with it a stream, of its own; each is warmed with one exchange, since communicators that are
+    made lazily in different orders hang.
+    """
+    if backend != "nccl":
+        return [None] * len(edges)
+    groups: list[dist.ProcessGroup | None] = []
+    rank = dist.get_rank()
+    for source, target, _ in edges:
+        group = dist.new_group([source, target], backend=backend)
+        if rank in (source, target):
+            token = torch.zeros(1, device="cuda")
+            if rank == source:
+                dist.send(token, target, group)
+            else:
+                dist.recv(token, source, group)
+            torch.cuda.synchronize()
+        groups.append(group)
+    return groups

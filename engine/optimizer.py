@@ -1,0 +1,49 @@
+"""AdamW on the owners' parameters, and clipping by the true global norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from contraflow.engine.config import OptimizerConfig
+from contraflow.engine.flat import FlatParameters
+
+
+def adamw(groups: Sequence[FlatParameters], config: OptimizerConfig) -> torch.optim.AdamW | None:
+    """An AdamW over the parameters of `groups`, weight decay on matrices alone; None where there are no parameters."""
+    parameters = [parameter for group in groups for parameter in group.parameters]
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    others = [parameter for parameter in parameters if parameter.dim() <= 1]
+    kinds = [
+        {"params": kind, "weight_decay": decay}
+        for kind, decay in ((matrices, config.weight_decay), (others, 0.0))
+        if kind
+    ]
+    if not kinds:
+        return None
+    betas = (config.beta1, config.beta2)
+    return torch.optim.AdamW(kinds, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True)
+
+
+def learning_rate(config: OptimizerConfig, step: int) -> float:
+    """The rate of step `step`, counted from 1."""
+    if step <= config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    return config.learning_rate
+
+
+def squared_norm(groups: Sequence[FlatParameters]) -> Tensor:
+    """Sum of the squares of the gradients, a float64 scalar."""
+    total = torch.zeros((), dtype=torch.float64)
+    for group in groups:
+        total = total + torch.linalg.vector_norm(group.grad, dtype=torch.float64).cpu() ** 2
+    return total
+
+
+def clip(groups: Sequence[FlatParameters], norm: float, most: float) -> None:
+    """Scale the gradients so that a global `norm` above `most` becomes `most`; 0 clips none."""
+    if most and norm > most:
+        for group in groups:
+            group.grad.mul_(most / norm)

@@ -1,0 +1,115 @@
+"""Which process plays which device, and the lanes between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from contraflow.designer.format.lowering import Lane, Lowered, Message
+from contraflow.designer.format.schedule import Layout
+from contraflow.engine.lanes import (
+    TAGS,
+    Incoming,
+    Outgoing,
+    ProcessIncoming,
+    ProcessOutgoing,
+    QueueLane,
+    process_groups,
+)
+
+EmptyFor = Callable[[Lane, Message], Tensor]
+"""Makes the tensor in which a message of a lane arrives."""
+
+
+@dataclass(slots=True)
+class Lanes:
+    """The ends that one process holds, by number in `Lowered.lanes`; `weights_*` carry new weights back."""
+
+    incoming: dict[int, Incoming] = field(default_factory=dict)
+    outgoing: dict[int, Outgoing] = field(default_factory=dict)
+    weights_incoming: dict[int, Incoming] = field(default_factory=dict)
+    weights_outgoing: dict[int, Outgoing] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """End the threads of outgoing lanes."""
+        for lane in [*self.outgoing.values(), *self.weights_outgoing.values()]:
+            if isinstance(lane, ProcessOutgoing):
+                lane.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this process stands: the devices it plays, and how it reaches the others.
+
+    `backend` is None where one process plays every device.
+    """
+
+    devices: tuple[int, ...]
+    torch_device: torch.device
+    backend: str | None = None
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over all processes of a float64 scalar."""
+        if self.backend is None:
+            return value
+        value = value.to(self.torch_device)
+        dist.all_reduce(value)
+        return value
+
+
+def rank_of(layout: Layout, device: int) -> int:
+    """The rank that plays a device."""
+    return device if layout.ranks is None else layout.ranks[device]
+
+
+def device_of(layout: Layout, rank: int) -> int:
+    """The device that a rank plays."""
+    return rank if layout.ranks is None else layout.ranks.index(rank)
+
+
+def returns(lane: Lane) -> Lane:
+    """The lane that carries new weights back along a lane of reductions."""
+    return Lane(lane.target, lane.source, lane.purpose, lane.messages, len(lane.messages))
+
+
+def connect(lowered: Lowered, place: Place, empty: EmptyFor) -> Lanes:
+    """Both ends, or this process's, of every lane; all ranks call this at the same time."""
+    if place.backend is None:
+        return _queues(lowered.lanes)
+    layout, here = lowered.layout, place.devices[0]
+    # (number, lane, purpose of its messages, whether it returns weights), in the order of the file for all ranks
+    ends = [(number, lane, str(lane.purpose), False) for number, lane in enumerate(lowered.lanes)]
+    ends += [
+        (number, returns(lane), f"{lane.purpose} weights", True)
+        for number, lane in enumerate(lowered.lanes)
+        if lane.purpose != "data"
+    ]
+    edges = [
+        (rank_of(layout, lane.source), rank_of(layout, lane.target), purpose) for _, lane, purpose, _ in ends
+    ]
+    lanes = Lanes()
+    groups: Sequence[dist.ProcessGroup | None] = process_groups(edges, place.backend)
+    for (number, lane, purpose, weights), edge, group in zip(ends, edges, groups, strict=True):
+        if lane.source == here:
+            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose])
+            (lanes.weights_outgoing if weights else lanes.outgoing)[number] = outgoing
+        if lane.target == here:
+            # Reductions are posted when the program reaches them, so that their buffers live no longer than needed.
+            ahead = lane.credit if purpose == "data" else 0
+            incoming = ProcessIncoming(lane, edge[0], group, TAGS[purpose], _bind(empty, lane), ahead)
+            (lanes.weights_incoming if weights else lanes.incoming)[number] = incoming
+    return lanes
+
+
+def _bind(empty: EmptyFor, lane: Lane) -> Callable[[Message], Tensor]:
+    return lambda message: empty(lane, message)
+
+
+def _queues(lanes: Sequence[Lane]) -> Lanes:
+    data = {number: QueueLane() for number in range(len(lanes))}
+    weights = {number: QueueLane() for number, lane in enumerate(lanes) if lane.purpose != "data"}
+    return Lanes(dict(data), dict(data), dict(weights), dict(weights))

@@ -1,0 +1,95 @@
+"""Each small kernel against its plain twin: the result, and every gradient."""
+
+import pytest
+import torch
+
+from contraflow.kernels import reference
+from contraflow.kernels.cross_entropy import cross_entropy
+from contraflow.kernels.rms_norm import rms_norm
+from contraflow.kernels.rope import rotate, rotation
+
+
+def assert_twins(kernel, twin, *leaves, tolerance=1e-13):
+    results = []
+    for function in (kernel, twin):
+        copies = [leaf.clone().requires_grad_() for leaf in leaves]
+        out = function(*copies)
+        weights = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view(out.shape).to(out.dtype)
+        (out * weights).sum().backward()
+        results.append([out.detach(), *(copy.grad for copy in copies)])
+    for found, wanted in zip(*results, strict=True):
+        assert found.shape == wanted.shape
+        assert found.dtype == wanted.dtype
+        assert (found - wanted).abs().max() <= tolerance * wanted.abs().max()
+
+
+def normal(*shape, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)])
+def test_rms_norm(dtype, tolerance):
+    x, weight = normal(2, 5, 24, dtype=dtype), 1 + normal(24, dtype=dtype)
+    assert_twins(
+        lambda x, weight: rms_norm(x, weight, 1e-5),
+        lambda x, weight: reference.rms_norm(x, weight, 1e-5),
+        x,
+        weight,
+        tolerance=tolerance,
+    )
+
+
+def test_rms_norm_of_zeros_is_zero_with_a_finite_gradient():
+    x = torch.zeros(3, 8, dtype=torch.float64, requires_grad=True)
+    out = rms_norm(x, torch.ones(8, dtype=torch.float64), 1e-5)
+    out.sum().backward()
+    assert not out.any()
+    assert x.grad.isfinite().all()
+
+
+def test_rms_norm_in_half_precision_keeps_its_scale():
+    x = (1000 * normal(4, 64)).to(torch.bfloat16)
+    out = rms_norm(x, torch.ones(64, dtype=torch.bfloat16), 1e-5)
+    assert (out.double().square().mean(dim=-1) - 1).abs().max() < 1e-2
+
+
+def test_rotate():
+    turns = rotation(9, 6, 10_000.0, torch.float64, torch.device("cpu"))
+    assert_twins(lambda x: rotate(x, turns[2:]), lambda x: reference.rotate(x, turns[2:]), normal(2, 7, 3, 6))
+
+
+def test_rotated_products_depend_on_the_distance_alone():
+    turns = rotation(50, 8, 100.0, torch.float64, torch.device("cpu"))
+    q, k = normal(1, 1, 1, 8), normal(1, 1, 1, 8).flip(-1)
+
+    def product(at, to):
+        return (rotate(q, turns[at : at + 1]) * rotate(k, turns[to : to + 1])).sum()
+
+    assert torch.allclose(product(7, 3), product(41, 37), rtol=1e-12)
+    assert not torch.allclose(product(7, 3), product(7, 4), rtol=1e-3)
+
+
+def test_cross_entropy_with_ignored_targets():
+    targets = torch.tensor([[3, -100, 0], [10, 7, -100]])
+    logits = normal(2, 3, 11)
+    assert_twins(
+        lambda logits: cross_entropy(logits, targets, 9),
+        lambda logits: reference.cross_entropy(logits, targets, 9),
+        logits,
+    )
+
+
+def test_cross_entropy_of_ignored_targets_alone_is_zero_with_zero_gradients():
+    logits = normal(4, 11).requires_grad_()
+    loss = cross_entropy(logits, torch.full((4,), -100), 1)
+    loss.backward()
+    assert loss == 0
+    assert not logits.grad.any()
+
+
+def test_cross_entropy_in_half_precision_is_computed_in_float32():
+    logits, targets = normal(6, 300).to(torch.bfloat16), torch.arange(6)
+    assert cross_entropy(logits, targets, 6).dtype == torch.float32
+    assert torch.allclose(
+        cross_entropy(logits, targets, 6), reference.cross_entropy(logits.float(), targets, 6), rtol=1e-6
+    )
