@@ -41,7 +41,7 @@ check: $(STAMP) types  ## lint, formatting, types
 	@$(RUN) mypy
 
 bench: $(STAMP)  ## how fast the designer and the engine are on this machine
-	@$(BIN)/python examples/bench.py $(ARGS)
+	@$(BIN)/python examples/bench $(ARGS)
 
 types:  ## build/types: links that lay the folders out as the contraflow package, for mypy or PYTHONPATH
 	@mkdir -p $(TYPES)

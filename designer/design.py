@@ -94,12 +94,7 @@ class Design:
             return splits.even(self.sequence, count)
         name = self.costs or DEFAULT
         if self.split == "compute":
-            model = (
-                name.removeprefix("work:") if name.startswith("work:") else name.rpartition("-")[0] or name
-            )
-            if name == "unit":
-                model = DEFAULT.rpartition("-")[0]
-            return splits.equal_compute(self.sequence, count, costs.model_shape(model), self.multiple)
+            return splits.equal_compute(self.sequence, count, costs.model_behind(name), self.multiple)
         if self.split == "time":
             num_stages = self.devices * self.num_stages_per_device
             model_costs = costs.named(name)
@@ -130,14 +125,9 @@ def make(design: Design) -> Schedule:
             budget=design.budget,
             costs=costs.named(design.costs or "unit"),
         )
-        schedule = kind.make(request)
+        return replace(kind.make(request), design=knobs(design))
     except (Refusal, splits.SplitError, costs.CostError) as error:
         raise DesignError(str(error)) from None
-    if design.layers is not None and len(design.layers) != schedule.layout.num_stages:
-        raise DesignError(
-            f"--layers lists {len(design.layers)} counts for {schedule.layout.num_stages} stages: one for each"
-        )
-    return replace(schedule, design=knobs(design))
 
 
 def _check_sizes(design: Design) -> None:

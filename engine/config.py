@@ -101,6 +101,11 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
 
+def default_layers(layout: Layout) -> int:
+    """Layers of a model that fits a schedule: what the file lists, or one for each stage."""
+    return layout.num_stages if layout.layers is None else max(sum(layout.layers), 1)
+
+
 def load(path: str | Path | None, layout: Layout) -> TrainConfig:
     """The configuration in a file, or without one the defaults, held against the schedule's layout.
 
@@ -112,8 +117,7 @@ def load(path: str | Path | None, layout: Layout) -> TrainConfig:
     known_keys(document, [entry.name for entry in fields(TrainConfig)], where)
     model_table = document.get("model", {})
     if isinstance(model_table, dict) and "layers" not in model_table:
-        default = layout.num_stages if layout.layers is None else max(sum(layout.layers), 1)
-        model_table = {"layers": default, **model_table}
+        model_table = {"layers": default_layers(layout), **model_table}
     config = TrainConfig(
         from_table(ModelShape, model_table, f"{where} [model]"),
         from_table(RunConfig, document.get("run", {}), f"{where} [run]"),
@@ -143,13 +147,13 @@ def describe() -> str:
     for entry in fields(TrainConfig):
         part = getattr(defaults, entry.name)
         kind = type(part)
-        lines += [
-            f"[{entry.name}]",
-            *(f"# {line}" for line in (inspect.getdoc(kind) or "").splitlines() if line),
-        ]
+        about = (inspect.getdoc(kind) or "").partition("\n\nRaises")[0]
+        lines += [f"[{entry.name}]", *(f"# {line}" for line in about.splitlines() if line)]
         notes = _notes(inspect.getsource(kind))
         for key in fields(kind):
             value = getattr(part, key.name)
+            if kind is ModelShape and key.name == "layers":
+                value, notes[key.name] = None, "As the schedule lists them, or one for each stage."
             text = json.dumps(value)
             line = f"# {key.name} = ..." if value is None else f"{key.name} = {text}"
             note = notes.get(key.name)

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -25,6 +26,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from contraflow.engine.lanes import LaneError
+from contraflow.engine.torchrun import Seat, seat
 
 GRACE = 2.0
 """Seconds that processes get to say what they were doing once one of them has failed."""
@@ -55,11 +57,6 @@ Work = Callable[..., None]
 """work(member, **arguments): a function of a module, so that a new process can find it."""
 
 
-def under_torchrun() -> bool:
-    """Whether torchrun, or another launcher that speaks its language, has started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
 def run(
     work: Work,
     arguments: Mapping[str, Any],
@@ -75,8 +72,9 @@ def run(
     `timeout`: seconds that a process waits for a message before it gives up. `names` tells people about a rank.
     Raises RunError, or Refused where a process refused to begin.
     """
-    if under_torchrun():
-        _join(work, arguments, on_report, timeout, device_type)
+    here = seat()
+    if here is not None:
+        _join(here, work, arguments, on_report, timeout, device_type)
     else:
         _Launch(work, arguments, num_processes, on_report, timeout, device_type, names).run()
 
@@ -93,17 +91,17 @@ def _torch_device(device_type: str, local_rank: int) -> torch.device:
 
 
 def _join(
+    here: Seat,
     work: Work,
     arguments: Mapping[str, Any],
     on_report: Callable[[Any], None],
     timeout: float,
     device_type: str,
 ) -> None:
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = _torch_device(device_type, int(os.environ.get("LOCAL_RANK", rank)))
+    device = _torch_device(device_type, here.local_rank)
     backend = _backend(device_type)
-    report = on_report if rank == 0 else _unheard
-    member = Member(rank, world_size, device, backend, report)
+    report = on_report if here.rank == 0 else _unheard
+    member = Member(here.rank, here.world_size, device, backend, report)
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
         work(member, **arguments)
@@ -146,6 +144,7 @@ class _Launch:
         # A server that has imported torch forks the children, so that a run starts in a moment.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([work.__module__, __name__])
+        _start_server()
         self._children: list[_Child] = []
         try:
             for rank in range(num_processes):
@@ -257,6 +256,16 @@ class _Launch:
         for child in self._children:
             child.process.join()
             child.pipe.close()
+
+
+def _start_server() -> None:
+    """Start the process that forks the children, deaf to a Ctrl-C that would meet it while it imports torch."""
+    resource_tracker.ensure_running()  # which by itself would end the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _signal_name(number: int) -> str:

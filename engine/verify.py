@@ -46,6 +46,11 @@ class Trial:
     seed: int = 0
     attention: str | None = None
 
+    @property
+    def tolerance(self) -> float:
+        """The largest relative error that still counts as exact."""
+        return (WEIGHT_TOLERANCES if self.steps else TOLERANCES)[self.dtype]
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -69,11 +74,6 @@ def scaled(schedule: Schedule, longest: int = LONGEST) -> Schedule:
     splits = tuple(tuple(max(1, round(length * factor)) for length in split) for split in layout.splits)
     small: Layout = replace(layout, sequences=tuple(map(sum, splits)), splits=splits)
     return replace(schedule, layout=small)
-
-
-def default_layers(layout: Layout) -> int:
-    """Layers of the model that a schedule is verified on: what the file lists, or one for each stage."""
-    return layout.num_stages if layout.layers is None else sum(layout.layers)
 
 
 def verify(schedule: Schedule, trial: Trial) -> Comparison:
@@ -137,8 +137,8 @@ def _compare(schedule: Schedule, trial: Trial, place: Place, member: Member | No
     else:
         error, worst = _worst(pipeline.named_gradients(), reference.named(gradients=True))
     pipeline.close()
-    tolerance = (WEIGHT_TOLERANCES if trial.steps else TOLERANCES)[trial.dtype]
-    return Comparison(error, worst, loss_error, error <= tolerance and loss_error <= tolerance)
+    ok = error <= trial.tolerance and loss_error <= trial.tolerance
+    return Comparison(error, worst, loss_error, ok)
 
 
 def _batch(layout: Layout, trial: Trial, generator: torch.Generator) -> Batch:

@@ -90,15 +90,16 @@ def choose(device_type: str, dtype: torch.dtype, override: str | None = None) ->
 
 # The CPU operator aligns a causal mask top-left, and computes whole blocks of 512 keys on the diagonal. So the past
 # is one call without a mask, merged through the log-sum-exps; and the diagonal is halved, down to this many tokens:
-# 18-25 % less time for 512 tokens, 2-3 % for 4096. In half precision each merge would round, so there it stays whole.
+# 18-25 % less time for 512 tokens, 2-3 % for 4096.
 _DIAGONAL = 256
 
 # Its backward takes 8-15 % less time over fewer keys than its own blocks of 512, whose rows collide in the cache.
 _BACKWARD_KEYS = 448
 
 
-def _halves_diagonal(q: Tensor) -> bool:
-    return q.shape[1] > _DIAGONAL and q.dtype in FULL
+def _may_cut(q: Tensor) -> bool:
+    """Whether merging and adding pieces is as exact as the operator itself: half precision would round each time."""
+    return q.dtype in FULL
 
 
 def _cpu_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,7 +111,7 @@ def _cpu_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cpu_causal(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    if not _halves_diagonal(q):
+    if q.shape[1] <= _DIAGONAL or not _may_cut(q):
         return _cpu_block(q, k, v, causal=True)
     half = q.shape[1] // 2
     upper = _cpu_causal(q[:, :half], k[:, :half], v[:, :half])
@@ -162,7 +163,7 @@ def _cpu_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, ls
 
 
 def _cpu_causal_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
-    if not _halves_diagonal(given.q):
+    if given.q.shape[1] <= _DIAGONAL or not _may_cut(given.q):
         return _cpu_block_backward(given, causal=True)
     half = given.q.shape[1] // 2
     first, second = slice(half), slice(half, None)
@@ -178,7 +179,8 @@ def _cpu_causal_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
 
 def _cpu_past_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
     total = given.k.shape[1]
-    step = -(-total // -(-total // _BACKWARD_KEYS))
+    num_parts = -(-total // _BACKWARD_KEYS) if _may_cut(given.q) else 1
+    step = -(-total // num_parts)
     parts = (given.part(slice(None), slice(start, start + step)) for start in range(0, total, step))
     q_grads, k_grads, v_grads = zip(*(_cpu_block_backward(part, causal=False) for part in parts), strict=True)
     q_grad, *others = q_grads

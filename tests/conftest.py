@@ -2,10 +2,11 @@
 
 from random import Random
 
-from contraflow.designer.format.random_program import random_schedule
-from contraflow.designer.format.schedule import Schedule
 from hypothesis import settings
 from hypothesis import strategies as st
+
+from contraflow.designer.format.random_program import random_schedule
+from contraflow.designer.format.schedule import Schedule
 
 # A deadline per example measures what else the machine is doing; everything else stays as the surroundings set it.
 settings.register_profile("no deadline", settings(), deadline=None)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from contraflow.designer.format import profile, tables
 from contraflow.designer.format.model import ModelShape
 
 from .hardware import model_on_hardware
 from .measured import measured
-from .presets import HARDWARE, MODELS, Hardware
+from .presets import DEFAULT, HARDWARE, MODELS, Hardware
 from .prices import CostError, CostModel, Prices
 from .unit import unit
 from .work import work
 
 T = TypeVar("T")
 
-__all__ = ["CostError", "CostModel", "Prices", "model_shape", "named"]
+__all__ = ["CostError", "CostModel", "Prices", "model_behind", "model_shape", "named"]
 
 
 def named(name: str) -> CostModel:
@@ -42,9 +42,8 @@ def named(name: str) -> CostModel:
             raise CostError(str(error)) from None
     if name.endswith(".toml"):
         try:
-            document = tables.read_toml(name)
-            tables.known_keys(document, ["model", "hardware"], name)
-            shape = _preset_or_table(document.get("model", {}), MODELS, ModelShape, f"{name} [model]")
+            document = _document(name)
+            shape = _preset_or_table(document["model"], MODELS, ModelShape, f"{name} [model]")
             hardware = _preset_or_table(
                 document.get("hardware", {}), HARDWARE, Hardware, f"{name} [hardware]"
             )
@@ -62,20 +61,39 @@ def named(name: str) -> CostModel:
     )
 
 
+def model_behind(name: str) -> ModelShape:
+    """The model that the cost model `name` prices; the default's for the unit clock. Raises CostError."""
+    if name.endswith(".json"):
+        raise CostError(f"{name} holds times and no model; name one as work:MODEL")
+    if name == "unit":
+        name = DEFAULT
+    if name.startswith("work:") or name.endswith(".toml"):
+        return model_shape(name.removeprefix("work:"))
+    named(name)
+    return MODELS[name.rpartition("-")[0]]
+
+
 def model_shape(name: str) -> ModelShape:
     """The shape of a preset model, or of a TOML file's [model]. Raises CostError."""
     if name in MODELS:
         return MODELS[name]
     if name.endswith(".toml"):
         try:
-            model = tables.read_toml(name).get("model", {})
-            return _preset_or_table(model, MODELS, ModelShape, f"{name} [model]")
+            return _preset_or_table(_document(name)["model"], MODELS, ModelShape, f"{name} [model]")
         except tables.ConfigError as error:
             raise CostError(str(error)) from None
     near = get_close_matches(name, MODELS, 1, 0.0)[0]
     raise CostError(
         f"no model {name!r}; did you mean {near!r}? There are {', '.join(MODELS)}, or a model.toml"
     )
+
+
+def _document(name: str) -> dict[str, Any]:
+    document = tables.read_toml(name)
+    tables.known_keys(document, ["model", "hardware"], name)
+    if "model" not in document:
+        raise tables.ConfigError(f"{name}: [model] is missing")
+    return document
 
 
 def _preset_or_table(table: object, presets: dict[str, T], kind: type[T], where: str) -> T:

@@ -146,9 +146,7 @@ class Reader:
             self.wrong_type(where, value, "a list of whole numbers")
             return None
         wrong = [
-            index
-            for index, entry in enumerate(value)
-            if type(entry) is not int or not least <= entry < LIMIT
+            index for index, entry in enumerate(value) if type(entry) is not int or not least <= entry < LIMIT
         ]
         for index in wrong[: MAX_FAULTS_PER_RULE + 1]:
             self.integer(f"{where}[{index}]", value[index], least)

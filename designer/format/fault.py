@@ -31,9 +31,14 @@ class NotAScheduleError(ValueError):
     """The text is no schedule at all: not JSON, empty, not an object, too large. One line says which."""
 
 
+def counted(faults: Sequence[Fault]) -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{len(faults)} fault{'' if len(faults) == 1 else 's'}"
+
+
 class InvalidScheduleError(ValueError):
     """A schedule with faults; `faults` holds every one."""
 
     def __init__(self, name: str, faults: Sequence[Fault]):
         self.faults = tuple(faults)
-        super().__init__("\n".join([f"{name}: {len(faults)} fault(s)", *map(str, faults)]))
+        super().__init__("\n".join([f"{name}: {counted(faults)}", *map(str, faults)]))

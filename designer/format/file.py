@@ -39,7 +39,9 @@ def read_bytes(path: str | Path) -> bytes:
             # Nothing of a file that is too large is read; a pipe tells its size only by being read.
             text = b"" if size > MAX_BYTES else file.read(MAX_BYTES + 1)
         if size > MAX_BYTES or len(text) > MAX_BYTES:
-            raise NotAScheduleError(f"{path} is larger than the {MAX_BYTES >> 20} MiB that a schedule file may have")
+            raise NotAScheduleError(
+                f"{path} is larger than the {MAX_BYTES >> 20} MiB that a schedule file may have"
+            )
         return text
     except OSError as error:
         raise NotAScheduleError(f"{path} cannot be read: {error.strerror}") from None

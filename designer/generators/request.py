@@ -37,7 +37,10 @@ class Request:
         return len(self.sequences)
 
     def layout(self, directions: Sequence[Direction]) -> Layout:
-        """The layout of this shape in the given directions."""
+        """The layout of this shape in the given directions. Raises Refusal for layers of another number of stages."""
+        num_stages = len(directions[0].placement)
+        if self.layers is not None and len(self.layers) != num_stages:
+            raise Refusal(f"--layers lists {len(self.layers)} counts for {num_stages} stages: one for each")
         return Layout(self.num_devices, self.sequences, self.splits, tuple(directions), self.layers)
 
 
@@ -68,9 +71,10 @@ def straight(request: Request) -> Direction:
 def one_stage_per_device(request: Request, name: str, sibling: str) -> None:
     """Raises Refusal where `request` asks for more stages per device than one."""
     if request.stages_per_device != 1:
+        whole = "" if max(map(len, request.splits)) == 1 else " with --subsequences 1"
         raise Refusal(
             f"{name} puts one stage on each device, not {request.stages_per_device}: "
-            f"leave --stages-per-device at 1, or use {sibling}"
+            f"leave --stages-per-device at 1, or use {sibling}{whole}"
         )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contraflow.designer import costs
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
 from contraflow.designer.generators import GENERATORS, Request
 from contraflow.designer.generators.bsipipe import opposing_vs, units
-from hypothesis import given
-from hypothesis import strategies as st
 
 BUDGETS = (2, 2.25, 2.5, 2.75, 3)
 TABLE = {
@@ -24,21 +27,41 @@ TABLE = {
     (16, 16, 8): (62.4375, 58.6875, 53.25, 52.1875, 50.875),
     (16, 32, 8): (123.9375, 116.1875, 104.5625, 101.9375, 99.8125),
 }
-CELLS = [(shape, budget, figure) for shape, row in TABLE.items() for budget, figure in zip(BUDGETS, row, strict=True)]
+CELLS = [
+    (shape, budget, figure)
+    for shape, row in TABLE.items()
+    for budget, figure in zip(BUDGETS, row, strict=True)
+]
 
 
 def request(
-    devices: int, microbatches: int, split: tuple[int, ...], budget: float | None = None, unit_microbatches: int = 1, **knobs: object
+    devices: int,
+    microbatches: int,
+    split: tuple[int, ...],
+    budget: float | None = None,
+    unit_microbatches: int = 1,
+    **knobs: Any,
 ) -> Request:
     return Request(
-        devices, (sum(split),) * microbatches, (split,) * microbatches, 2, None, unit_microbatches, budget, **knobs  # type: ignore[arg-type]
+        devices,
+        (sum(split),) * microbatches,
+        (split,) * microbatches,
+        2,
+        None,
+        unit_microbatches,
+        budget,
+        **knobs,
     )
 
 
 @pytest.mark.parametrize(("shape", "budget", "makespan"), CELLS)
-def test_the_table_is_reached_within_the_same_budget(shape: tuple[int, int, int], budget: float, makespan: float):
+def test_the_table_is_reached_within_the_same_budget(
+    shape: tuple[int, int, int], budget: float, makespan: float
+) -> None:
     devices, microbatches, subsequences = shape
-    figures = preview(GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit)
+    figures = preview(
+        GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit
+    )
     assert figures.makespan <= makespan
     assert figures.peak <= budget
 
@@ -47,9 +70,13 @@ def test_the_table_is_reached_within_the_same_budget(shape: tuple[int, int, int]
     ("shape", "budget", "less"),
     [((4, 8, 1), 5, 26.0), ((8, 8, 1), 4.5, 46.0), ((8, 16, 2), 5, 52.5), ((8, 4, 4), 2.75, 13.75)],
 )
-def test_less_of_the_budget_is_used_where_that_is_faster(shape: tuple[int, int, int], budget: float, less: float):
+def test_less_of_the_budget_is_used_where_that_is_faster(
+    shape: tuple[int, int, int], budget: float, less: float
+) -> None:
     devices, microbatches, subsequences = shape
-    figures = preview(GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit)
+    figures = preview(
+        GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit
+    )
     assert figures.makespan <= less
     assert figures.peak < budget
 
@@ -63,7 +90,7 @@ def test_less_of_the_budget_is_used_where_that_is_faster(shape: tuple[int, int, 
 )
 def test_the_peak_stays_within_the_budget(
     devices: int, microbatches: int, splits: list[tuple[int, ...]], unit_microbatches: int, spare: float
-):
+) -> None:
     each = [splits[microbatch % len(splits)] for microbatch in range(microbatches)]
     budget = 2 * unit_microbatches + spare
     asked = Request(devices, tuple(map(sum, each)), tuple(each), 2, None, unit_microbatches, budget)
@@ -71,37 +98,39 @@ def test_the_peak_stays_within_the_budget(
     assert figures.peak <= budget + 1e-6
 
 
-def test_a_finer_cut_takes_no_more_memory():
+def test_a_finer_cut_takes_no_more_memory() -> None:
     for subsequences in (1, 2, 4, 8, 16):
-        figures = preview(GENERATORS["bsipipe"].make(request(4, 8, (16 // subsequences,) * subsequences, 2)), unit)
+        figures = preview(
+            GENERATORS["bsipipe"].make(request(4, 8, (16 // subsequences,) * subsequences, 2)), unit
+        )
         assert figures.peak == 2
 
 
-def test_two_devices_idle_at_no_time():
+def test_two_devices_idle_at_no_time() -> None:
     for microbatches in (2, 4, 6):
         figures = preview(GENERATORS["bsipipe"].make(request(2, microbatches, (8,) * 4)), unit)
         assert figures.bubble == pytest.approx(0)
 
 
-def test_the_directions_are_opposing_vs_that_turn_on_one_device():
+def test_the_directions_are_opposing_vs_that_turn_on_one_device() -> None:
     down, up = opposing_vs(request(4, 5, (4,)))
     assert (down.placement, up.placement) == ((0, 1, 2, 3, 3, 2, 1, 0), (3, 2, 1, 0, 0, 1, 2, 3))
     assert (down.microbatches, up.microbatches) == ((0, 2, 4), (1, 3))
 
 
-def test_a_unit_is_u_microbatches_of_each_direction_and_the_last_may_be_smaller():
+def test_a_unit_is_u_microbatches_of_each_direction_and_the_last_may_be_smaller() -> None:
     asked = request(2, 7, (4,), unit_microbatches=2)
     assert units(asked.layout(opposing_vs(asked)), 2) == [0, 0, 0, 0, 1, 1, 1]
     assert units(asked.layout(opposing_vs(asked)), 1) == [0, 0, 1, 1, 2, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["work:llama3-8b", "llama3-8b-a100"])
-def test_an_order_made_for_prices_is_better_on_them(name: str):
+def test_an_order_made_for_prices_is_better_on_them(name: str) -> None:
     split, model = (8192,) * 4, costs.named(name)
     for_tokens = preview(GENERATORS["bsipipe"].make(request(4, 8, split)), model)
     for_prices = preview(GENERATORS["bsipipe"].make(request(4, 8, split, costs=model)), model)
     assert for_prices.makespan < 0.985 * for_tokens.makespan
 
 
-def test_the_name_tells_the_shape():
+def test_the_name_tells_the_shape() -> None:
     assert GENERATORS["bsipipe"].make(request(4, 3, (4, 4))).name == "bsipipe p4 v2 m3 k2 u1 budget 2.5"

@@ -6,12 +6,13 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contraflow.designer.format.check import check
 from contraflow.designer.format.graph import Graph, build, shortest_cycle, waits
 from contraflow.designer.format.random_program import shuffled
 from contraflow.designer.format.schedule import Direction, Layout, Schedule, parse_token
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def program(layout: Layout, *devices: str) -> Schedule:
@@ -81,7 +82,7 @@ RING = Layout(
         ),
     ],
 )
-def test_the_shortest_chain_is_shown(schedule: Schedule, place: str | None, chain: str | None):
+def test_the_shortest_chain_is_shown(schedule: Schedule, place: str | None, chain: str | None) -> None:
     faults = check(schedule)
     if chain is None:
         assert faults == []
@@ -121,11 +122,13 @@ def fewest_links(graph: Graph) -> int:
 def mixed(schedule: Schedule, rng: Random) -> Schedule:
     """Each device runs its part of one or another valid program: an order of its own, and mostly no common one."""
     other = shuffled(schedule, rng)
-    return replace(schedule, program=tuple(map(rng.choice, zip(schedule.program, other.program, strict=True))))
+    return replace(
+        schedule, program=tuple(map(rng.choice, zip(schedule.program, other.program, strict=True)))
+    )
 
 
 @given(st.from_type(Schedule), st.integers(0, 2**32))
-def test_no_shorter_chain_exists(schedule: Schedule, seed: int):
+def test_no_shorter_chain_exists(schedule: Schedule, seed: int) -> None:
     graph = build(mixed(schedule, Random(seed)))
     links = shortest_cycle(graph)
     assert bool(links) is not can_run(graph)
@@ -137,18 +140,14 @@ def test_no_shorter_chain_exists(schedule: Schedule, seed: int):
             assert following <= target
 
 
-def test_a_large_program_is_told_as_exactly():
+def test_a_large_program_is_told_as_exactly() -> None:
     # Every chain but one takes two links; that one, on the last device, takes one.
     microbatches = range(300)
-    layout = Layout(
-        4, (4,) * 300, ((2, 2),) * 300, (Direction("down", (0, 1, 2, 3), tuple(microbatches)),)
-    )
+    layout = Layout(4, (4,) * 300, ((2, 2),) * 300, (Direction("down", (0, 1, 2, 3), tuple(microbatches)),))
     programs = []
     for stage in range(4):
         order = microbatches if stage % 2 else microbatches[::-1]
-        programs.append(
-            " ".join(f"{stage}F{m}.0 {stage}F{m}.1 {stage}B{m}.1 {stage}B{m}.0" for m in order)
-        )
+        programs.append(" ".join(f"{stage}F{m}.0 {stage}F{m}.1 {stage}B{m}.1 {stage}B{m}.0" for m in order))
     programs[3] = programs[3].replace("3F299.0 3F299.1", "3F299.1 3F299.0")
     faults = check(program(layout, *programs))
     assert [fault.message for fault in faults] == [

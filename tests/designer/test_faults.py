@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contraflow.designer.format.check import HEADER_RULES, RULES, examine
 from contraflow.designer.format.fault import MAX_FAULTS_PER_RULE, Fault
 from contraflow.designer.format.file import parse
 from contraflow.designer.format.graph import build
 from contraflow.designer.format.schedule import Schedule
-from hypothesis import given
-from hypothesis import strategies as st
 
 VALID: dict[str, Any] = {
     "format": "contraflow.schedule/1",
@@ -125,7 +126,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "two spaces": (
         token(1, "0B1", " 0B1"),
-        [("token", "device 1, action 6", "", "empty token in $.program[1][0]: actions are separated by single")],
+        [
+            (
+                "token",
+                "device 1, action 6",
+                "",
+                "empty token in $.program[1][0]: actions are separated by single",
+            )
+        ],
     ),
     "a space at the end": (
         at("program.0.0", "0F0.0 0F0.1 1F1 1I1 1W1 "),
@@ -144,7 +152,10 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "a number beyond all bounds": (
         token(0, "1F1", "99999999999999999999F1"),
-        [("token", "device 0, action 2", "99999999999999999999F1", "is no action"), *missing("1F1", device=0)],
+        [
+            ("token", "device 0, action 2", "99999999999999999999F1", "is no action"),
+            *missing("1F1", device=0),
+        ],
     ),
     # Suffixes.
     "a suffix that lacks": (
@@ -189,7 +200,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "a B beside an I": (
         token(0, "1W1", "1W1 1B1"),
-        [("duplicate", "device 0, action 5", "1B1", "stands beside 1I1 (device 0, action 3): a backward is either")],
+        [
+            (
+                "duplicate",
+                "device 0, action 5",
+                "1B1",
+                "stands beside 1I1 (device 0, action 3): a backward is either",
+            )
+        ],
     ),
     "a W beside a B": (
         token(1, "1B0.1", "1B0.1 1W0.1"),
@@ -210,8 +228,12 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
             ("missing-field", "$.program", None, "is missing"),
             ("program", "$.program", None, "has 0 entries for 2 devices"),
             ("splits", "$.splits", None, "adds up to 7, the sequence has 6 tokens"),
-            *missing(*(f"{s}{k}{m}.{q}" for s, m in ((0, 0), (1, 1)) for q in (0, 1) for k in "FB"), device=0),
-            *missing(*(f"{s}{k}{m}.{q}" for s, m in ((1, 0), (0, 1)) for q in (0, 1) for k in "FB"), device=1),
+            *missing(
+                *(f"{s}{k}{m}.{q}" for s, m in ((0, 0), (1, 1)) for q in (0, 1) for k in "FB"), device=0
+            ),
+            *missing(
+                *(f"{s}{k}{m}.{q}" for s, m in ((1, 0), (0, 1)) for q in (0, 1) for k in "FB"), device=1
+            ),
         ],
     ),
     "a split without subsequences": (
@@ -298,7 +320,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "a microbatch that is listed twice": (
         at("directions.1.microbatches", [1, 1]),
-        [("partition", "$.directions[1].microbatches[1]", None, "already stands in $.directions[1].microbatches[0]")],
+        [
+            (
+                "partition",
+                "$.directions[1].microbatches[1]",
+                None,
+                "already stands in $.directions[1].microbatches[0]",
+            )
+        ],
     ),
     "a microbatch that is none, in a direction": (
         at("directions.1.microbatches", [1, 2]),
@@ -310,8 +339,18 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
         [
             ("program", "$.program", None, "has 1 entries for 2 devices"),
             *missing("1F0.0", "1F0.1", "1B0.0", "1B0.1", "0F1", "0B1", device=1),
-            ("reductions", "device 1", "0REDUCE_GRAD", "is missing, though device 0 has it: on all copies or on none"),
-            ("reductions", "device 1", "1REDUCE_GRAD", "is missing, though device 0 has it: on all copies or on none"),
+            (
+                "reductions",
+                "device 1",
+                "0REDUCE_GRAD",
+                "is missing, though device 0 has it: on all copies or on none",
+            ),
+            (
+                "reductions",
+                "device 1",
+                "1REDUCE_GRAD",
+                "is missing, though device 0 has it: on all copies or on none",
+            ),
         ],
     ),
     "a program for too many devices": (
@@ -344,7 +383,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "a reduction on one of two copies": (
         token(1, "1REDUCE_GRAD", ""),
-        [("reductions", "device 1", "1REDUCE_GRAD", "is missing, though device 0 has it: on all copies or on none")],
+        [
+            (
+                "reductions",
+                "device 1",
+                "1REDUCE_GRAD",
+                "is missing, though device 0 has it: on all copies or on none",
+            )
+        ],
     ),
     "a reduction that stands twice": (
         token(0, "0REDUCE_GRAD", "0REDUCE_GRAD 0REDUCE_GRAD"),
@@ -352,7 +398,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     ),
     "a reduction before the last B": (
         edits(token(0, "0REDUCE_GRAD", ""), token(0, "0B0.0", "0REDUCE_GRAD 0B0.0")),
-        [("cycle", "device 0, action 7", "0REDUCE_GRAD", "0REDUCE_GRAD waits for 0B0.0 (device 0, action 8)")],
+        [
+            (
+                "cycle",
+                "device 0, action 7",
+                "0REDUCE_GRAD",
+                "0REDUCE_GRAD waits for 0B0.0 (device 0, action 8)",
+            )
+        ],
     ),
     "a reduction before the last W": (
         edits(token(0, "1REDUCE_GRAD", ""), token(0, "1W1", "1REDUCE_GRAD 1W1")),
@@ -369,7 +422,14 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
     # Order.
     "a backward before its forward": (
         edits(token(0, "1F1", ""), token(0, "1I1", "1I1 1F1")),
-        [("cycle", "device 0, action 2", "1I1", "1I1 waits for 1F1 (device 0, action 3), which comes after 1I1 there")],
+        [
+            (
+                "cycle",
+                "device 0, action 2",
+                "1I1",
+                "1I1 waits for 1F1 (device 0, action 3), which comes after 1I1 there",
+            )
+        ],
     ),
     # Fields.
     "a field that is unknown": (
@@ -388,16 +448,19 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
         at("format", "contraflow.schedule/2"),
         [("version", "$.format", None, '"contraflow.schedule/2" is not contraflow.schedule/1')],
     ),
-    "a version that is a number": (at("format", 1), [("version", "$.format", None, "1 is not contraflow.schedule/1")]),
+    "a version that is a number": (
+        at("format", 1),
+        [("version", "$.format", None, "1 is not contraflow.schedule/1")],
+    ),
 }
 
 
-def test_the_example_is_valid():
+def test_the_example_is_valid() -> None:
     assert faults_of(lambda document: None) == []
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_planted_fault_is_told_with_its_place_and_nothing_else(case: str):
+def test_a_planted_fault_is_told_with_its_place_and_nothing_else(case: str) -> None:
     edit, expected = CASES[case]
     assert_exactly(faults_of(edit), expected)
 
@@ -408,7 +471,7 @@ def broken(case: str) -> Schedule | None:
     return parse(json.dumps(document))[0]
 
 
-def test_every_rule_has_a_case_that_breaks_it():
+def test_every_rule_has_a_case_that_breaks_it() -> None:
     schedules = [schedule for schedule in map(broken, CASES) if schedule is not None]
     for header_rule in HEADER_RULES:
         assert any(list(header_rule(schedule)) for schedule in schedules), header_rule
@@ -425,7 +488,7 @@ TOGETHER = [
 
 
 @given(st.lists(st.sampled_from(TOGETHER), min_size=2, unique=True))
-def test_several_faults_are_told_at_once(cases: list[str]):
+def test_several_faults_are_told_at_once(cases: list[str]) -> None:
     faults = faults_of(edits(*(CASES[case][0] for case in cases)))
     told = {(fault.rule, fault.action) for fault in faults}
     for case in cases:
@@ -448,7 +511,7 @@ def path(field: str) -> str:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_value_of_a_wrong_type_is_told_with_its_path(field: str):
+def test_a_value_of_a_wrong_type_is_told_with_its_path(field: str) -> None:
     for value in (None, True, 1.5, 7, "seven", [], {}, [None]):
         if type(value) not in FIELDS[field] or value == [None]:
             faults = faults_of(at(field, value))
@@ -456,7 +519,7 @@ def test_a_value_of_a_wrong_type_is_told_with_its_path(field: str):
 
 
 @pytest.mark.parametrize("field", [field for field in FIELDS if "0" not in field])
-def test_a_field_that_lacks_is_told(field: str):
+def test_a_field_that_lacks_is_told(field: str) -> None:
     told = [(fault.rule, fault.where) for fault in faults_of(without(field))]
     optional = field in ("layers", "ranks", "design")
     assert (("missing-field", path(field)) in told) is not optional
@@ -464,7 +527,7 @@ def test_a_field_that_lacks_is_told(field: str):
 
 
 @pytest.mark.parametrize("field", ["name", "placement", "microbatches"])
-def test_a_field_that_lacks_in_a_direction_is_told(field: str):
+def test_a_field_that_lacks_in_a_direction_is_told(field: str) -> None:
     told = [(fault.rule, fault.where) for fault in faults_of(without(f"directions.1.{field}"))]
     assert ("missing-field", f"$.directions[1].{field}") in told
 
@@ -477,7 +540,7 @@ def test_a_field_that_lacks_in_a_direction_is_told(field: str):
         ('"generator": "hand"', '"a": [{"b": 1, "b": 1}]', "$.design.a[0].b"),
     ],
 )
-def test_a_field_that_stands_twice_is_told(old: str, new: str, where: str):
+def test_a_field_that_stands_twice_is_told(old: str, new: str, where: str) -> None:
     text = json.dumps(VALID)
     assert text.count(old) == 1
     faults = examine(text.replace(old, new))[1]
@@ -502,7 +565,10 @@ def test_a_field_that_stands_twice_is_told(old: str, new: str, where: str):
                 at("microbatches", 1000),
                 at("sequence", 1000),
                 at("splits", [1] * 1000),
-                at("directions", [{"name": "deep", "placement": [0, 1] * 10**5, "microbatches": [*range(1000)]}]),
+                at(
+                    "directions",
+                    [{"name": "deep", "placement": [0, 1] * 10**5, "microbatches": [*range(1000)]}],
+                ),
             ),
             "$.program",
         ),
@@ -513,18 +579,18 @@ def test_a_field_that_stands_twice_is_told(old: str, new: str, where: str):
         (at("program.0", ["0REDUCE_GRAD " * 10**5]), "device 0, action 1"),
     ],
 )
-def test_a_file_that_promises_or_repeats_far_too_much_is_told_so_at_once(edit: Edit, where: str):
+def test_a_file_that_promises_or_repeats_far_too_much_is_told_so_at_once(edit: Edit, where: str) -> None:
     faults = faults_of(edit)
     assert where in [fault.where for fault in faults]
     assert len(faults) < 10 * MAX_FAULTS_PER_RULE
     assert all(len(str(fault)) < 300 for fault in faults)
 
 
-def test_faults_of_a_kind_are_counted_out():
+def test_faults_of_a_kind_are_counted_out() -> None:
     faults = faults_of(at("program.0", ["x " * 150 + "x"]))
     of_tokens = [fault for fault in faults if fault.rule == "token"]
     assert len(of_tokens) == MAX_FAULTS_PER_RULE + 1
     assert of_tokens[-1].message == "more faults of this kind (token) are not listed"
-    assert [fault for fault in faults_of(at("program.0", ["x " * 99 + "x"])) if "not listed" in fault.message] == []
-
-
+    assert [
+        fault for fault in faults_of(at("program.0", ["x " * 99 + "x"])) if "not listed" in fault.message
+    ] == []

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
 from contraflow.designer.format import file
@@ -53,7 +54,9 @@ def spoil_fields(document: dict[str, Any], rng: Random) -> None:
     if rng.random() < 0.5:
         del document[key]
     else:
-        document[rng.choice((key.upper(), key + "s", "layers", "ranks", "design"))] = deepcopy(rng.choice(JUNK))
+        document[rng.choice((key.upper(), key + "s", "layers", "ranks", "design"))] = deepcopy(
+            rng.choice(JUNK)
+        )
 
 
 def spoil_tokens(document: dict[str, Any], rng: Random) -> None:
@@ -101,17 +104,20 @@ def spoiled_bytes(text: bytes, rng: Random) -> bytes:
     return bytes(spoiled)
 
 
+def assert_one_line(what: object) -> None:
+    assert str(what)
+    assert "\n" not in str(what)
+
+
 def outcome(text: str | bytes) -> str:
     try:
         schedule, faults = examine(text)
     except NotAScheduleError as error:
-        assert "\n" not in str(error)
+        assert_one_line(error)
         return "no schedule"
     if faults:
         for fault in faults:
-            assert fault.where
-            assert fault.message
-            assert "\n" not in str(fault)
+            assert_one_line(fault)
         return "faults"
     assert schedule is not None
     assert preview(schedule, unit).makespan > 0
@@ -122,7 +128,7 @@ def outcome(text: str | bytes) -> str:
 
 
 @pytest.mark.parametrize("block", range(6))
-def test_a_spoiled_file_is_refused_in_words_or_runs(block: int):
+def test_a_spoiled_file_is_refused_in_words_or_runs(block: int) -> None:
     seen = set()
     for seed in range(block * 500, block * 500 + 500):
         text = spoiled(Random(seed))

@@ -6,6 +6,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contraflow.designer.costs.prices import Prices
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.format.check import check
@@ -13,8 +16,6 @@ from contraflow.designer.format.graph import build
 from contraflow.designer.format.schedule import Direction, Kind, Layout, Schedule
 from contraflow.designer.generators.list_scheduling import Listed, list_schedule
 from contraflow.designer.simulate import simulate
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 class Open:
@@ -82,7 +83,7 @@ def simulated(layout: Layout, listed: Listed, prices: Prices) -> float:
 )
 def test_the_program_takes_exactly_the_time_that_was_planned(
     schedule: Schedule, kinds: tuple[Kind, ...], messages: bool, seed: int
-):
+) -> None:
     layout, rng = schedule.layout, Random(seed)
     prices = priced(layout, rng, messages)
     keys = rng.choice((backwards_first, lambda *job: Random(f"{seed} {job}").random()))
@@ -97,7 +98,7 @@ STRAIGHT = Layout(2, (4,) * 3, ((4,),) * 3, (Direction("down", (0, 1), (0, 1, 2)
 @pytest.mark.parametrize(
     ("latency", "transfer", "makespan"), [(0, 0, 5), (0.5, 0, 6), (0, 0.25, 5.5), (0.5, 0.25, 6.5)]
 )
-def test_messages_are_waited_for(latency: float, transfer: float, makespan: float):
+def test_messages_are_waited_for(latency: float, transfer: float, makespan: float) -> None:
     # F on both devices, then I on both, then the W of the first: two messages on the way.
     layout = replace(STRAIGHT, sequences=(4,), splits=((4,),), directions=(Direction("down", (0, 1), (0,)),))
     prices = replace(unit(layout), latency=latency, transfer=[transfer] * layout.num_slots)
@@ -105,7 +106,7 @@ def test_messages_are_waited_for(latency: float, transfer: float, makespan: floa
     assert listed.makespan == makespan
 
 
-def test_messages_of_one_lane_follow_one_another():
+def test_messages_of_one_lane_follow_one_another() -> None:
     prices = replace(unit(STRAIGHT), transfer=[3.0] * STRAIGHT.num_slots)
     listed = list_schedule(STRAIGHT, prices, ("F", "B"), backwards_first, Open())
     # The third input leaves its lane at 1 + 3 + 3 + 3, its gradient at 13 + 3; B takes 2.
@@ -113,7 +114,7 @@ def test_messages_of_one_lane_follow_one_another():
     assert simulated(STRAIGHT, listed, prices) == 18
 
 
-def test_a_w_fills_the_time_in_which_nothing_else_can_run():
+def test_a_w_fills_the_time_in_which_nothing_else_can_run() -> None:
     listed = list_schedule(STRAIGHT, unit(STRAIGHT), ("F", "I", "W"), backwards_first, Open())
     assert [" ".join(map(str, actions)) for actions in listed.program] == [
         "0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2",
@@ -121,7 +122,7 @@ def test_a_w_fills_the_time_in_which_nothing_else_can_run():
     ]
 
 
-def test_urgency_decides_between_what_is_ready():
+def test_urgency_decides_between_what_is_ready() -> None:
     def last_first(kind: Kind, stage: int, microbatch: int, subsequence: int) -> tuple[bool, int]:
         return (kind != "B", -microbatch)
 
@@ -129,7 +130,7 @@ def test_urgency_decides_between_what_is_ready():
     assert [action.microbatch for action in listed.program[0] if action.kind == "F"] == [2, 1, 0]
 
 
-def test_a_gate_holds_forwards_back_until_something_ends():
+def test_a_gate_holds_forwards_back_until_something_ends() -> None:
     for kinds in (("F", "B"), ("F", "I", "W")):
         for most in (1, 2, 3):
             gate = AtMost(STRAIGHT, most)

@@ -6,13 +6,22 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from contraflow.designer.format.check import check
-from contraflow.designer.format.graph import NONE
-from contraflow.designer.format.lowering import TIED, Lowered, Step, Transport, find_stall, lower, with_reductions
-from contraflow.designer.format.schedule import Action, Direction, Layout, Schedule, parse_token
-from contraflow.designer.generators import GENERATORS, Request
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
+from contraflow.designer.format.check import check
+from contraflow.designer.format.graph import NONE
+from contraflow.designer.format.lowering import (
+    TIED,
+    Lowered,
+    Step,
+    Transport,
+    find_stall,
+    lower,
+    with_reductions,
+)
+from contraflow.designer.format.schedule import Action, Direction, Layout, Schedule, parse_token
+from contraflow.designer.generators import GENERATORS, Request
 
 SCHEDULES = st.from_type(Schedule)
 
@@ -34,7 +43,7 @@ def taken(lowered: Lowered, lane: int) -> list[Action]:
 
 
 @given(SCHEDULES, st.booleans())
-def test_what_a_lane_carries_is_sent_once_and_taken_once(schedule: Schedule, tied: bool):
+def test_what_a_lane_carries_is_sent_once_and_taken_once(schedule: Schedule, tied: bool) -> None:
     lowered = lower(schedule, tied)
     for number, lane in enumerate(lowered.lanes):
         messages = [message.action for message in lane.messages]
@@ -51,7 +60,7 @@ def test_what_a_lane_carries_is_sent_once_and_taken_once(schedule: Schedule, tie
 
 
 @given(SCHEDULES)
-def test_every_device_computes_in_the_order_of_its_program(schedule: Schedule):
+def test_every_device_computes_in_the_order_of_its_program(schedule: Schedule) -> None:
     lowered = lower(schedule)
     for actions, steps in zip(schedule.program, lowered.programs, strict=True):
         assert [step.action for step in steps if step.action.kind != "REDUCE_GRAD"] == [
@@ -60,7 +69,7 @@ def test_every_device_computes_in_the_order_of_its_program(schedule: Schedule):
 
 
 @given(SCHEDULES)
-def test_every_input_comes_from_the_neighbouring_stage(schedule: Schedule):
+def test_every_input_comes_from_the_neighbouring_stage(schedule: Schedule) -> None:
     lowered, layout = lower(schedule), schedule.layout
     homes = {step.action: device for device, program in enumerate(lowered.programs) for step in program}
     tokens = {message.action: message.tokens for lane in lowered.lanes for message in lane.messages}
@@ -86,7 +95,7 @@ def test_every_input_comes_from_the_neighbouring_stage(schedule: Schedule):
 
 
 @given(SCHEDULES, st.booleans())
-def test_one_receive_fewer_ahead_stalls(schedule: Schedule, tied: bool):
+def test_one_receive_fewer_ahead_stalls(schedule: Schedule, tied: bool) -> None:
     lowered = lower(schedule, tied)
     for number, lane in enumerate(lowered.lanes):
         if lane.credit > 1:
@@ -96,11 +105,13 @@ def test_one_receive_fewer_ahead_stalls(schedule: Schedule, tied: bool):
 
 
 @given(SCHEDULES, st.booleans())
-def test_reductions_are_added_where_copies_must_be_summed(schedule: Schedule, tied: bool):
+def test_reductions_are_added_where_copies_must_be_summed(schedule: Schedule, tied: bool) -> None:
     reduced, layout = with_reductions(schedule, tied), schedule.layout
     assert check(reduced) == []
     assert with_reductions(reduced, tied) == reduced
-    named = {action.stage for actions in schedule.program for action in actions if action.kind == "REDUCE_GRAD"}
+    named = {
+        action.stage for actions in schedule.program for action in actions if action.kind == "REDUCE_GRAD"
+    }
     ends = {0, layout.num_stages - 1}
     shared_ends = len({device for stage in ends for device in layout.copies[stage]}) > 1
     for stage, copies in enumerate(layout.copies):
@@ -114,16 +125,20 @@ def test_reductions_are_added_where_copies_must_be_summed(schedule: Schedule, ti
 
 
 @given(SCHEDULES)
-def test_an_added_reduction_waits_for_nothing_but_its_stage_and_other_reductions(schedule: Schedule):
+def test_an_added_reduction_waits_for_nothing_but_its_stage_and_other_reductions(schedule: Schedule) -> None:
     for before, after in zip(schedule.program, with_reductions(schedule).program, strict=True):
         for front, action in pairwise((None, *after)):
             if action is None or action in before:
                 continue
             assert action.kind == "REDUCE_GRAD"
-            assert front is None or front.kind == "REDUCE_GRAD" or (front.stage == action.stage and front.kind in "BW")
+            assert (
+                front is None
+                or front.kind == "REDUCE_GRAD"
+                or (front.stage == action.stage and front.kind in "BW")
+            )
 
 
-def test_reductions_are_placed_by_the_later_of_the_two_ends():
+def test_reductions_are_placed_by_the_later_of_the_two_ends() -> None:
     # Stage 1 is done at place 3 on both devices, stage 0 at place 3 on neither.
     layout = Layout(2, (4, 4), ((4,), (4,)), (Direction("down", (0, 1), (0,)), Direction("up", (1, 0), (1,))))
     programs = ("0F0 1F1 1B1 0B0", "0F1 1F0 1B0 0B1")
@@ -136,7 +151,7 @@ def test_reductions_are_placed_by_the_later_of_the_two_ends():
 
 
 @given(SCHEDULES)
-def test_each_copy_brings_its_gradients_to_the_owner_once(schedule: Schedule):
+def test_each_copy_brings_its_gradients_to_the_owner_once(schedule: Schedule) -> None:
     lowered = lower(schedule)
     for stage, copies in enumerate(schedule.layout.copies):
         owner = lowered.owners[stage]
@@ -148,11 +163,16 @@ def test_each_copy_brings_its_gradients_to_the_owner_once(schedule: Schedule):
             if lane.purpose == "mirror" and message.action.stage == stage
         ]
         assert sorted(brought) == [(copy, owner) for copy in copies if copy != owner]
-        assert all(message.tokens == 0 for lane in lowered.lanes if lane.purpose == "mirror" for message in lane.messages)
+        assert all(
+            message.tokens == 0
+            for lane in lowered.lanes
+            if lane.purpose == "mirror"
+            for message in lane.messages
+        )
 
 
 @given(SCHEDULES)
-def test_a_shared_embedding_is_brought_to_one_owner_after_both_its_stages(schedule: Schedule):
+def test_a_shared_embedding_is_brought_to_one_owner_after_both_its_stages(schedule: Schedule) -> None:
     lowered, layout = lower(schedule, tied=True), schedule.layout
     ends = {0, layout.num_stages - 1}
     holders = {device for stage in ends for device in layout.copies[stage]}
@@ -161,7 +181,9 @@ def test_a_shared_embedding_is_brought_to_one_owner_after_both_its_stages(schedu
     assert owner == lowered.owners[0]
     assert not [lane for lane in lower(schedule).lanes if lane.purpose == "tied"]
     lanes = [lane for lane in lowered.lanes if lane.purpose == "tied"]
-    assert sorted((lane.source, lane.target) for lane in lanes) == [(copy, owner) for copy in sorted(holders - {owner})]
+    assert sorted((lane.source, lane.target) for lane in lanes) == [
+        (copy, owner) for copy in sorted(holders - {owner})
+    ]
     for device, program in enumerate(lowered.programs):
         steps = [index for index, step in enumerate(program) if step.action == Action(TIED, "REDUCE_GRAD")]
         wanted = (len(holders) - 1) if device == owner else int(device in holders)
@@ -194,7 +216,7 @@ def planted(lowered: Lowered, device: int, *steps: Step, at: int) -> Lowered:
 
 
 @given(SCHEDULES, st.booleans(), st.data())
-def test_a_wrong_lowered_program_is_caught(schedule: Schedule, tied: bool, data: st.DataObject):
+def test_a_wrong_lowered_program_is_caught(schedule: Schedule, tied: bool, data: st.DataObject) -> None:
     lowered = lower(schedule, tied)
     takers, senders = steps_with(lowered, "takes"), steps_with(lowered, "sends")
     assume(takers)
@@ -216,7 +238,7 @@ def test_a_wrong_lowered_program_is_caught(schedule: Schedule, tied: bool, data:
             assert find_stall(replace(lowered, lanes=tuple(lanes)))
 
 
-def test_a_stall_is_told_in_the_notation_of_the_file():
+def test_a_stall_is_told_in_the_notation_of_the_file() -> None:
     lowered = lower(generated("1f1b", 2, 2))
     programs = list(lowered.programs)
     programs[0] = (programs[0][2], *programs[0][:2], *programs[0][3:])
@@ -239,20 +261,22 @@ def test_a_stall_is_told_in_the_notation_of_the_file():
 )
 def test_a_stricter_transport_would_hold_up_some_schedules(
     name: str, subsequences: int, transport: Transport, stall: str | None
-):
+) -> None:
     found = find_stall(lower(generated(name, 4, 4, subsequences)), transport)
     assert found is None if stall is None else stall in str(found)
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 8), (4, 4), (4, 16), (8, 4), (8, 16)])
-def test_few_receives_are_ahead_whatever_the_number_of_microbatches(devices: int, microbatches: int):
+def test_few_receives_are_ahead_whatever_the_number_of_microbatches(devices: int, microbatches: int) -> None:
     assert max(lane.credit for lane in lower(generated("bsipipe", devices, microbatches, 4)).lanes) <= 5
     assert max(lane.credit for lane in lower(generated("seq1f1b", devices, microbatches, 4)).lanes) == 1
 
 
-def test_a_move_within_a_device_is_no_message():
+def test_a_move_within_a_device_is_no_message() -> None:
     lowered = lower(generated("bsipipe", 2, 2))
     # Each direction's V turns on the other device: 0 1 1 0 and 1 0 0 1.
-    data = {(lane.source, lane.target): len(lane.messages) for lane in lowered.lanes if lane.purpose == "data"}
+    data = {
+        (lane.source, lane.target): len(lane.messages) for lane in lowered.lanes if lane.purpose == "data"
+    }
     assert data == {(0, 1): 4, (1, 0): 4}
     assert lower(generated("seq1f1b", 1, 3, 2)).lanes == ()

@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contraflow.designer.format.check import check
 from contraflow.designer.format.random_program import random_schedule, shuffled
 from contraflow.designer.format.schedule import Schedule
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @given(...)
-def test_a_random_schedule_is_valid(schedule: Schedule):
+def test_a_random_schedule_is_valid(schedule: Schedule) -> None:
     assert check(schedule) == []
 
 
 @given(schedule=st.from_type(Schedule), seed=st.integers())
-def test_another_order_of_the_same_layout_is_valid(schedule: Schedule, seed: int):
+def test_another_order_of_the_same_layout_is_valid(schedule: Schedule, seed: int) -> None:
     other = shuffled(schedule, Random(seed))
     assert other.layout is schedule.layout
     assert check(other) == []
 
 
-def test_a_seed_names_one_schedule():
+def test_a_seed_names_one_schedule() -> None:
     assert random_schedule(Random(3)) == random_schedule(Random(3)) != random_schedule(Random(4))
 
 
-@given(st.integers(), st.integers(1, 6), st.integers(1, 5), st.integers(1, 3), st.integers(1, 5), st.integers(1, 4))
+@given(
+    st.integers(),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
 def test_sizes_stay_within_what_is_asked_for(
     seed: int, devices: int, stages: int, directions: int, microbatches: int, subsequences: int
-):
+) -> None:
     layout = random_schedule(
         Random(seed),
         max_devices=devices,
@@ -50,7 +59,7 @@ def test_sizes_stay_within_what_is_asked_for(
     assert layout.layers is None or sum(layout.layers) == 7
 
 
-def test_every_kind_of_schedule_comes():
+def test_every_kind_of_schedule_comes() -> None:
     seen: Counter[str] = Counter()
     for seed in range(400):
         schedule = random_schedule(Random(seed))
@@ -71,13 +80,15 @@ def test_every_kind_of_schedule_comes():
                 "layers" if layout.layers else "no layers",
                 "a stage without layers" if layout.layers and 0 in layout.layers else "layers everywhere",
                 "uneven stages" if len(set(held.values())) > 1 else "even stages",
-                "an empty direction" if not all(d.microbatches for d in layout.directions) else "all travelled",
-                "neighbours on a device" if any(
-                    here == there for d in layout.directions for here, there in zip(d.placement, d.placement[1:])
-                ) else "no neighbours",
-                "a copy beside its twin" if any(
-                    len(copies) < len(layout.directions) for copies in layout.copies
-                ) else "copies apart",
+                "an empty direction"
+                if not all(d.microbatches for d in layout.directions)
+                else "all travelled",
+                "neighbours on a device"
+                if any(here == there for d in layout.directions for here, there in pairwise(d.placement))
+                else "no neighbours",
+                "a copy beside its twin"
+                if any(len(copies) < len(layout.directions) for copies in layout.copies)
+                else "copies apart",
             ]
         )
     expected = {
@@ -92,7 +103,7 @@ def test_every_kind_of_schedule_comes():
     assert min(seen.values()) > 20
 
 
-def test_a_w_comes_at_any_later_point():
+def test_a_w_comes_at_any_later_point() -> None:
     gaps: Counter[int] = Counter()
     for seed in range(200):
         for actions in random_schedule(Random(seed)).program:

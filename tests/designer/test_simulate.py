@@ -7,6 +7,9 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from contraflow.designer.costs.prices import Prices
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
@@ -15,8 +18,6 @@ from contraflow.designer.format.lowering import with_reductions
 from contraflow.designer.format.schedule import Direction, Layout, Schedule, parse_token
 from contraflow.designer.generators import GENERATORS, Request
 from contraflow.designer.simulate import Timeline, simulate
-from hypothesis import given
-from hypothesis import strategies as st
 
 SCHEDULES = st.from_type(Schedule)
 SEEDS = st.integers(0, 2**32)
@@ -40,7 +41,9 @@ def timeline(schedule: Schedule, seed: int) -> Timeline:
 
 
 @given(SCHEDULES, SEEDS)
-def test_an_action_starts_when_its_device_is_free_and_its_input_has_arrived(schedule: Schedule, seed: int):
+def test_an_action_starts_when_its_device_is_free_and_its_input_has_arrived(
+    schedule: Schedule, seed: int
+) -> None:
     shown = timeline(schedule, seed)
     graph, prices, durations = shown.graph, shown.prices, shown.prices.durations()
     arrival = [0.0] * len(graph.actions)
@@ -51,7 +54,9 @@ def test_an_action_starts_when_its_device_is_free_and_its_input_has_arrived(sche
             arrival[node] = shown.end[node]
             if target != NONE and graph.device[target] != graph.device[node]:
                 there = graph.device[target]
-                leaves[there] = max(shown.end[node], leaves.get(there, 0.0)) + prices.transfer[graph.slot[node]]
+                leaves[there] = (
+                    max(shown.end[node], leaves.get(there, 0.0)) + prices.transfer[graph.slot[node]]
+                )
                 arrival[node] = leaves[there] + prices.latency
     for low, high in pairwise(graph.first):
         free = 0.0
@@ -66,7 +71,7 @@ def test_an_action_starts_when_its_device_is_free_and_its_input_has_arrived(sche
 
 
 @given(SCHEDULES, SEEDS)
-def test_every_wait_is_respected(schedule: Schedule, seed: int):
+def test_every_wait_is_respected(schedule: Schedule, seed: int) -> None:
     shown = timeline(schedule, seed)
     for node in range(len(shown.graph.actions)):
         for wait in waits(shown.graph, node):
@@ -74,7 +79,7 @@ def test_every_wait_is_respected(schedule: Schedule, seed: int):
 
 
 @given(SCHEDULES, SEEDS)
-def test_reductions_run_beside_the_computes_and_end_at_their_owner(schedule: Schedule, seed: int):
+def test_reductions_run_beside_the_computes_and_end_at_their_owner(schedule: Schedule, seed: int) -> None:
     shown = timeline(schedule, seed)
     graph, owners = shown.graph, shown.graph.layout.owners
     arrived: dict[int, list[float]] = {}
@@ -94,7 +99,7 @@ def test_reductions_run_beside_the_computes_and_end_at_their_owner(schedule: Sch
 
 
 @given(SCHEDULES, SEEDS)
-def test_idle_and_busy_add_up_to_the_makespan(schedule: Schedule, seed: int):
+def test_idle_and_busy_add_up_to_the_makespan(schedule: Schedule, seed: int) -> None:
     shown = timeline(schedule, seed)
     graph, durations = shown.graph, shown.prices.durations()
     for device, use in enumerate(shown.devices):
@@ -103,14 +108,17 @@ def test_idle_and_busy_add_up_to_the_makespan(schedule: Schedule, seed: int):
         assert use.busy <= shown.makespan
         assert use.idle == shown.makespan - use.busy
         if nodes:
-            assert (use.first, use.last) == (min(shown.start[n] for n in nodes), max(shown.end[n] for n in nodes))
+            assert (use.first, use.last) == (
+                min(shown.start[n] for n in nodes),
+                max(shown.end[n] for n in nodes),
+            )
     if shown.makespan:
         idle = sum(use.idle for use in shown.devices)
         assert shown.bubble == pytest.approx(idle / (len(shown.devices) * shown.makespan))
 
 
 @given(SCHEDULES, SEEDS, st.sampled_from([0.25, 2.0, 1024.0]))
-def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: float):
+def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: float) -> None:
     shown = timeline(schedule, seed)
 
     def scaled(value: object) -> object:
@@ -125,7 +133,7 @@ def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: floa
 
 
 @given(SCHEDULES, SEEDS)
-def test_nothing_ends_later_without_messages(schedule: Schedule, seed: int):
+def test_nothing_ends_later_without_messages(schedule: Schedule, seed: int) -> None:
     shown = timeline(schedule, seed)
     free = replace(shown.prices, latency=0.0, transfer=[0.0] * schedule.layout.num_slots)
     assert all(now <= before for now, before in zip(simulate(shown.graph, free).end, shown.end, strict=True))
@@ -138,10 +146,12 @@ def by_hand(*devices: str, microbatches: int = 1) -> Schedule:
         ((4,),) * microbatches,
         (Direction("down", tuple(range(len(devices))), tuple(range(microbatches))),),
     )
-    return Schedule("by hand", layout, tuple(tuple(filter(None, map(parse_token, d.split()))) for d in devices))
+    return Schedule(
+        "by hand", layout, tuple(tuple(filter(None, map(parse_token, d.split()))) for d in devices)
+    )
 
 
-def test_a_message_takes_its_lane_and_then_its_latency():
+def test_a_message_takes_its_lane_and_then_its_latency() -> None:
     schedule = by_hand("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", microbatches=2)
     prices = replace(unit(schedule.layout), latency=0.5, transfer=[3.0] * 4)
     shown = simulate(build(schedule), prices)
@@ -150,10 +160,12 @@ def test_a_message_takes_its_lane_and_then_its_latency():
     assert [shown.start[node] for node in range(0, 4)] == [0, 1, 14, 17]
 
 
-def test_a_copy_sends_its_gradients_beside_what_follows():
+def test_a_copy_sends_its_gradients_beside_what_follows() -> None:
     layout = Layout(2, (4, 4), ((4,), (4,)), (Direction("down", (0, 1), (0,)), Direction("up", (1, 0), (1,))))
     programs = ("0F0 1F1 1B1 1REDUCE_GRAD 0B0 0REDUCE_GRAD", "0F1 1F0 1B0 1REDUCE_GRAD 0B1 0REDUCE_GRAD")
-    schedule = Schedule("mirror", layout, tuple(tuple(filter(None, map(parse_token, p.split()))) for p in programs))
+    schedule = Schedule(
+        "mirror", layout, tuple(tuple(filter(None, map(parse_token, p.split()))) for p in programs)
+    )
     shown = simulate(build(schedule), replace(unit(layout), reduction=[5.0, 0.25]))
     # Computes end at 6; stage 1 leaves device 0 at 4, stage 0 leaves device 1 at 6 for 5 more.
     assert layout.owners == (0, 1)
@@ -163,13 +175,13 @@ def test_a_copy_sends_its_gradients_beside_what_follows():
 
 
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 1), (4, 4), (8, 32), (16, 5)])
-def test_gpipe_and_1f1b_have_the_same_bubble(devices: int, microbatches: int):
+def test_gpipe_and_1f1b_have_the_same_bubble(devices: int, microbatches: int) -> None:
     asked = Request(devices, (4,) * microbatches, ((4,),) * microbatches)
     bubbles = [preview(GENERATORS[name].make(asked), unit).bubble for name in ("gpipe", "1f1b")]
     assert bubbles == [pytest.approx((devices - 1) / (devices - 1 + microbatches))] * 2
 
 
-def test_what_cannot_run_is_not_simulated():
+def test_what_cannot_run_is_not_simulated() -> None:
     schedule = by_hand("0B0 0F0")
     with pytest.raises(ValueError, match="check it before simulating"):
         simulate(build(schedule), unit(schedule.layout))

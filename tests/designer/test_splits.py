@@ -6,14 +6,15 @@ from itertools import accumulate
 from math import sqrt
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from contraflow.designer import costs, splits
 from contraflow.designer.costs.presets import MODELS
 from contraflow.designer.costs.work import layer_work
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Direction, Layout
 from contraflow.designer.splits import SplitError
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 LLAMA = MODELS["llama3-8b"]
 
@@ -24,11 +25,11 @@ SIZES = st.integers(1, 24).flatmap(lambda count: st.tuples(st.integers(count, 30
     ("sequence", "lengths"),
     [(32768, (11008, 8448, 7040, 6272)), (131072, (55552, 30848, 24192, 20480))],
 )
-def test_the_reference_lengths_of_equal_compute(sequence: int, lengths: tuple[int, ...]):
+def test_the_reference_lengths_of_equal_compute(sequence: int, lengths: tuple[int, ...]) -> None:
     assert splits.equal_compute(sequence, 4, LLAMA) == lengths
 
 
-def test_even_cutting_at_131072_tokens_gives_the_reference_shares_of_the_work():
+def test_even_cutting_at_131072_tokens_gives_the_reference_shares_of_the_work() -> None:
     whole = layer_work(LLAMA, 0, 131072)
     each = [layer_work(LLAMA, start, start + 32768) / whole for start in range(0, 131072, 32768)]
     assert [round(share, 3) for share in each] == [0.117, 0.206, 0.294, 0.383]
@@ -37,7 +38,7 @@ def test_even_cutting_at_131072_tokens_gives_the_reference_shares_of_the_work():
 
 
 @given(SIZES)
-def test_even_lengths_differ_by_at_most_one_and_the_longer_come_first(size: tuple[int, int]):
+def test_even_lengths_differ_by_at_most_one_and_the_longer_come_first(size: tuple[int, int]) -> None:
     lengths = splits.even(*size)
     assert (sum(lengths), len(lengths)) == size
     assert lengths[0] - lengths[-1] <= 1
@@ -56,7 +57,9 @@ def exact_borders(sequence: int, count: int, shape: ModelShape) -> list[float]:
 @example((32768, 4), "llama3-8b", 1)
 @example((10, 3), "llama3-8b", 1)
 @example((100, 8), "gpt-1.3b", 1)
-def test_borders_of_equal_compute_are_the_nearest_multiples(size: tuple[int, int], model: str, multiple: int):
+def test_borders_of_equal_compute_are_the_nearest_multiples(
+    size: tuple[int, int], model: str, multiple: int
+) -> None:
     sequence, count = size
     lengths = splits.equal_compute(sequence, count, MODELS[model], multiple)
     assert (sum(lengths), len(lengths)) == size
@@ -69,15 +72,17 @@ def test_borders_of_equal_compute_are_the_nearest_multiples(size: tuple[int, int
         assert abs(border - exact) <= multiple / 2 + 1
 
 
-@pytest.mark.parametrize(("sequence", "count", "multiple"), [(512, 4, 128), (100, 8, 128), (7, 7, 128), (9, 8, 100)])
-def test_a_multiple_is_halved_until_no_subsequence_is_empty(sequence: int, count: int, multiple: int):
+@pytest.mark.parametrize(
+    ("sequence", "count", "multiple"), [(512, 4, 128), (100, 8, 128), (7, 7, 128), (9, 8, 100)]
+)
+def test_a_multiple_is_halved_until_no_subsequence_is_empty(sequence: int, count: int, multiple: int) -> None:
     lengths = splits.equal_compute(sequence, count, LLAMA, multiple)
     assert sum(lengths) == sequence
     assert min(lengths) > 0
 
 
 @given(st.integers(1, 16), st.integers(1, 4000), st.sampled_from([1, 128]))
-def test_equal_costs_for_equal_lengths_cut_evenly(count: int, length: int, multiple: int):
+def test_equal_costs_for_equal_lengths_cut_evenly(count: int, length: int, multiple: int) -> None:
     lengths = splits.equal_time(count * length * multiple, count, costs.named("unit"), 2, 2, multiple)
     assert lengths == (length * multiple,) * count
 
@@ -86,7 +91,10 @@ def times(lengths: tuple[int, ...], model: costs.CostModel, devices: int) -> lis
     layout = Layout(devices, (sum(lengths),), (lengths,), (Direction("down", tuple(range(devices)), (0,)),))
     prices = model(layout)
     return [
-        sum(prices.forward[layout.slot(stage, 0, q)] + prices.backward[layout.slot(stage, 0, q)] for stage in range(devices))
+        sum(
+            prices.forward[layout.slot(stage, 0, q)] + prices.backward[layout.slot(stage, 0, q)]
+            for stage in range(devices)
+        )
         for q in range(len(lengths))
     ]
 
@@ -96,7 +104,7 @@ def times(lengths: tuple[int, ...], model: costs.CostModel, devices: int) -> lis
     st.sampled_from(["llama3-8b-h100", "llama3-1b-b200", "gpt-13b-a100", "work:llama3-70b"]),
     st.sampled_from([2, 4]),
 )
-def test_equal_time_is_equal_to_within_a_token(size: tuple[int, int], name: str, devices: int):
+def test_equal_time_is_equal_to_within_a_token(size: tuple[int, int], name: str, devices: int) -> None:
     model = costs.named(name)
     lengths = splits.equal_time(*size, model, devices, devices, multiple=1)
     assert (sum(lengths), len(lengths)) == size
@@ -106,7 +114,7 @@ def test_equal_time_is_equal_to_within_a_token(size: tuple[int, int], name: str,
     assert max(shown) - min(shown) <= 2.5 * token
 
 
-def test_equal_time_rounds_to_the_kernel_tile():
+def test_equal_time_rounds_to_the_kernel_tile() -> None:
     lengths = splits.equal_time(32768, 4, costs.named("llama3-8b-h100"), 4, 4)
     assert sum(lengths) == 32768
     assert all(length % splits.TILE == 0 for length in lengths)
@@ -123,6 +131,6 @@ def test_equal_time_rounds_to_the_kernel_tile():
         (lambda: splits.equal_time(3, -1, costs.named("unit"), 2, 2), "at least 1 subsequence, not -1"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(cut, reason: str):
+def test_what_cannot_be_cut_is_refused(cut, reason: str) -> None:
     with pytest.raises(SplitError, match=reason):
         cut()

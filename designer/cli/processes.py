@@ -1,0 +1,76 @@
+"""What commands share that let the engine run in several processes: its own, or those that torchrun has started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from .exit import Complaint, Exit, complaint
+
+if TYPE_CHECKING:
+    from contraflow.designer.format.schedule import Layout
+    from contraflow.engine.torchrun import Seat
+
+PATIENCE = 10.0
+"""Seconds that the other ranks leave rank 0 to speak: torchrun ends all as soon as one has ended."""
+
+
+def seat() -> Seat | None:
+    """This process's under torchrun."""
+    from contraflow.engine import torchrun
+
+    return torchrun.seat()
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Of what all ranks under torchrun find alike only rank 0 complains; how a run failed each knows for itself."""
+    try:
+        yield
+    except Exception as error:
+        said, here = complaint(error), seat()
+        if said is None or said.code is Exit.FAILED or here is None or here.rank == 0:
+            raise
+        time.sleep(PATIENCE)
+        raise SystemExit(said.code) from None
+
+
+def check_world(layout: Layout) -> None:
+    """Raises Complaint where torchrun has started another number of processes than the schedule has devices."""
+    here = seat()
+    if here is not None and here.world_size != layout.num_devices:
+        raise Complaint(
+            f"torchrun started {here.world_size} processes; the schedule has {layout.num_devices} devices"
+        )
+
+
+def device_type(wanted: str, layout: Layout) -> str:
+    """cpu or cuda for `wanted`, which may be auto: cuda where every device of this machine's part gets a GPU.
+
+    Raises Complaint where cuda is wanted and there are too few.
+    """
+    if wanted == "cpu":
+        return "cpu"
+    import torch
+
+    here = seat()
+    needed = layout.num_devices if here is None else here.local_world_size
+    found = torch.cuda.device_count()
+    if found >= needed:
+        return "cuda"
+    if wanted == "cuda":
+        raise Complaint(f"cuda needs a GPU for each of {needed} devices; here are {found}", Exit.MISSING)
+    return "cpu"
+
+
+def names(layout: Layout) -> Callable[[int], str]:
+    """What people call the process of a rank."""
+    from contraflow.engine.topology import device_of
+
+    def name(rank: int) -> str:
+        device = device_of(layout, rank)
+        return f"device {device}" if device == rank else f"device {device} (rank {rank})"
+
+    return name

@@ -1,0 +1,92 @@
+"""`contraflow new`: knobs in, a schedule file out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contraflow.designer.generators import GENERATORS
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_what_new_prints_is_a_valid_schedule(
+    contraflow: Callable[..., Any], generator: str, tmp_path: Path
+) -> None:
+    made = contraflow("new", generator)
+    assert (made.code, made.err) == (0, "")
+    (tmp_path / "made.json").write_text(made.out)
+    checked = contraflow("check", "made.json")
+    assert checked.code == 0
+    assert "valid" in checked.out
+    assert checked.err == ""
+
+
+def test_output_is_replaced_whole_and_stdout_stays_empty(
+    contraflow: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "out.json").write_text("old")
+    made = contraflow("new", "gpipe", "-o", "out.json")
+    assert (made.code, made.out) == (0, "")
+    assert "out.json" in made.err
+    assert (tmp_path / "out.json").read_text() == contraflow("new", "gpipe").out
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "splits"),
+    [
+        (["--sequence", "10", "--subsequences", "4"], [3, 3, 2, 2]),
+        (["--split", "512,384,128"], [512, 384, 128]),
+        # Seq1F1B's equal compute for LLaMA-3-8B, the default model (2406.03488, section 3.4).
+        (["--split", "compute"], [11008, 8448, 7040, 6272]),
+        (["--split", "compute", "--sequence", "131072"], [55552, 30848, 24192, 20480]),
+    ],
+)
+def test_split(contraflow: Callable[..., Any], flags: list[str], splits: list[int]) -> None:
+    made = contraflow("new", "seq1f1b", *flags).json
+    assert made["splits"] == splits
+    assert made["sequence"] == sum(splits)
+
+
+def test_defaults_of_new(contraflow: Callable[..., Any]) -> None:
+    made = contraflow("new", "bsipipe").json
+    placements = [direction["placement"] for direction in made["directions"]]
+    assert placements == [[0, 1, 2, 3, 3, 2, 1, 0], [3, 2, 1, 0, 0, 1, 2, 3]]
+    assert [direction["microbatches"] for direction in made["directions"]] == [[0, 2], [1, 3]]
+    assert made["design"] == {
+        "generator": "bsipipe",
+        "devices": 4,
+        "microbatches": 4,
+        "sequence": 32768,
+        "split": "even",
+        "multiple": 128,
+        "unit_microbatches": 1,
+    }
+
+
+@pytest.mark.parametrize(("budget", "makespan"), [([], 12.375), (["--budget", "2"], 13.125)])
+def test_budget(contraflow: Callable[..., Any], budget: list[str], makespan: float) -> None:
+    contraflow("new", "bsipipe", *budget, "-o", "made.json")
+    assert contraflow("simulate", "made.json", "--json").json["makespan"] == makespan
+
+
+def test_layers_reach_the_file(contraflow: Callable[..., Any]) -> None:
+    assert contraflow("new", "1f1b", "--layers", "7,9,9,7").json["layers"] == [7, 9, 9, 7]
+
+
+def test_a_knob_that_changes_nothing_is_pointed_out(contraflow: Callable[..., Any]) -> None:
+    made = contraflow("new", "gpipe", "--budget", "3")
+    assert made.code == 0
+    assert "--budget" in made.err
+
+
+def test_list_names_every_generator_and_its_knobs(contraflow: Callable[..., Any]) -> None:
+    listed = contraflow("new", "--list")
+    described = {entry["name"]: entry for entry in contraflow("new", "--list", "--json").json}
+    assert list(described) == list(GENERATORS)
+    assert all(name in listed.out for name in GENERATORS)
+    assert "--budget" in described["bsipipe"]["knobs"]
+    assert described["gpipe"]["knobs"] == []
