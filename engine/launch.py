@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import forkserver, resource_tracker
@@ -211,10 +212,8 @@ class _Launch:
     def _failure(self) -> Exception:
         for child in self._children:
             if child.outcome is None:
-                try:
+                with suppress(OSError):
                     child.pipe.send("what are you doing")
-                except OSError:
-                    pass
         until = time.monotonic() + GRACE
         while time.monotonic() < until and any(
             child.outcome is None and not child.last_words and child.process.is_alive()

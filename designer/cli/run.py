@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from contraflow.designer.costs import CostError, named
-from contraflow.designer.design import Preview, preview
-from contraflow.designer.format.check import load
-from contraflow.designer.format.file import dumps
-from contraflow.designer.format.schedule import Schedule
-
 from .arguments import File, Json, at_least
 from .exit import Complaint, Exit
 from .output import narrate, put
 from .processes import check_world, device_type, names, said_once
-from .watch import Watch
 
 if TYPE_CHECKING:
+    from contraflow.designer.design import Preview
+    from contraflow.designer.format.schedule import Schedule
     from contraflow.engine.config import TrainConfig
+
+    from .watch import Watch
 
 
 def _help_config(asked: bool) -> None:
@@ -64,6 +61,10 @@ def run(
     help_config: HelpConfig = False,
 ) -> Exit:
     """Train on a schedule, and hold the time it takes against the prediction."""
+    from contraflow.designer.format.check import load
+
+    from .watch import Watch
+
     with said_once():
         schedule = load(file)
         check_world(schedule.layout)
@@ -90,6 +91,9 @@ def configured(path: Path | None, steps: int | None, schedule: Schedule) -> Trai
 
 def prediction(schedule: Schedule, costs: str) -> Preview:
     """What is expected of a schedule. Raises CostError, or Complaint for a clock that has no seconds."""
+    from contraflow.designer.costs import CostError, named
+    from contraflow.designer.design import preview
+
     try:
         shown = preview(schedule, named(costs))
     except CostError as error:
@@ -101,6 +105,7 @@ def prediction(schedule: Schedule, costs: str) -> Preview:
 
 def train(schedule: Schedule, settings: TrainConfig, device_type: str, watch: Watch) -> None:
     """Train in one process for each device. Raises RunError, Refused or FloatingPointError."""
+    from contraflow.designer.format.file import dumps
     from contraflow.engine import launch
     from contraflow.engine.train import train
 

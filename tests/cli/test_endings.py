@@ -32,7 +32,7 @@ def not_schedules(folder: Path) -> dict[str, Path]:
     return paths
 
 
-@pytest.mark.parametrize("command", ["check", "simulate", "show"])
+@pytest.mark.parametrize("command", ["check", "simulate", "show", "run", "verify"])
 def test_what_is_no_schedule_is_said_in_one_line(
     contraflow: Callable[..., Any], tmp_path: Path, command: str
 ) -> None:
@@ -75,6 +75,12 @@ def test_what_is_no_schedule_is_said_in_one_line(
         ("simulate a --cap much", "'much'"),
         ("simulate a --cap -1", "-1"),
         ("design", "terminal"),
+        ("run", "FILE"),
+        ("run a --step 3", "--steps"),
+        ("run a --steps 0", "'--steps': 0"),
+        ("verify a --model lama", "'llama'"),
+        ("verify a --dtype float46", "'float64'"),
+        ("verify a --random -1", "'--random': -1"),
     ],
 )
 def test_a_slip_is_said_in_one_line(

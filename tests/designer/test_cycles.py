@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from random import Random
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contraflow.designer.format.check import check
-from contraflow.designer.format.graph import Graph, build, shortest_cycle, waits
+from contraflow.designer.format.graph import NONE, Graph, build, shortest_cycle, waits
 from contraflow.designer.format.random_program import shuffled
-from contraflow.designer.format.schedule import Direction, Layout, Schedule, parse_token
+from contraflow.designer.format.schedule import Action, Direction, Layout, Schedule, parse_token
 
 
 def program(layout: Layout, *devices: str) -> Schedule:
@@ -91,18 +92,18 @@ def test_the_shortest_chain_is_shown(schedule: Schedule, place: str | None, chai
         assert faults[0].message == f"no order can run this: {chain}"
 
 
-def can_run(graph: Graph) -> bool:
-    """By trying each device in turn until nothing moves."""
-    heads, done = list(graph.first[:-1]), set()
+def runnable(graph: Graph) -> list[int]:
+    """All that can run, by trying each device in turn until nothing moves."""
+    heads, done = list(graph.first[:-1]), []
     moved = True
     while moved:
         moved = False
         for device, head in enumerate(heads):
-            if head < graph.first[device + 1] and done.issuperset(waits(graph, head)):
-                done.add(head)
+            if head < graph.first[device + 1] and set(done).issuperset(waits(graph, head)):
+                done.append(head)
                 heads[device] += 1
                 moved = True
-    return len(done) == len(graph.actions)
+    return done
 
 
 def fewest_links(graph: Graph) -> int:
@@ -127,11 +128,66 @@ def mixed(schedule: Schedule, rng: Random) -> Schedule:
     )
 
 
+def tangled(sizes: list[int], producer: list[int]) -> Graph:
+    """Devices of so many actions, each of which waits for one of another device, or for none."""
+    first = [0, *accumulate(sizes)]
+    device = [number for number, size in enumerate(sizes) for _ in range(size)]
+    nothing: list[int] = []
+    graph = Graph(
+        STRAIGHT, [Action(0, "F", 0)] * first[-1], first, device, nothing, nothing, nothing, nothing, producer,
+        nothing, [()] * first[-1], nothing,
+    )  # fmt: skip
+    return replace(graph, order=runnable(graph))
+
+
+def tangle(rng: Random) -> Graph:
+    """All devices wait for one another in a ring, and behind that for anything: no pipeline is so tangled."""
+    sizes = [rng.randint(1, 4) for _ in range(rng.randint(3, 6))]
+    first = [0, *accumulate(sizes)]
+    producer = []
+    for number, size in enumerate(sizes):
+        others = [node for node in range(first[-1]) if not first[number] <= node < first[number + 1]]
+        producer += [first[(number + 1) % len(sizes)], *(rng.choice([NONE, *others]) for _ in range(1, size))]
+    return tangled(sizes, producer)
+
+
 @given(st.from_type(Schedule), st.integers(0, 2**32))
 def test_no_shorter_chain_exists(schedule: Schedule, seed: int) -> None:
     graph = build(mixed(schedule, Random(seed)))
+    assert sorted(graph.order) == sorted(runnable(graph))
+    assert_shortest(graph)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_shorter_chain_exists_whatever_waits_for_what(block: int) -> None:
+    for seed in range(250 * block, 250 * block + 250):
+        assert_shortest(tangle(Random(seed)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "producer", "fewest"),
+    [
+        # The second action of each of the first two devices closes the short chain; what comes after waits for less.
+        pytest.param(
+            [4, 4, 1], [4, 7, 4, NONE, 8, 3, 0, NONE, 0], 2, id="the latest wait is not the farthest"
+        ),
+        # One device is reached by a short way at its head, and by a longer one far enough to go on.
+        pytest.param(
+            [2, 1, 3, 2], [2, 7, 3, 6, 1, 7, 0, 4], 3, id="the first way to a device is not the farthest"
+        ),
+    ],
+)
+def test_a_chain_may_start_behind_what_waits_for_less(
+    sizes: list[int], producer: list[int], fewest: int
+) -> None:
+    graph = tangled(sizes, producer)
+    assert len(shortest_cycle(graph)) == fewest
+    assert_shortest(graph)
+
+
+def assert_shortest(graph: Graph) -> None:
     links = shortest_cycle(graph)
-    assert bool(links) is not can_run(graph)
+    assert bool(links) is (len(graph.order) < len(graph.actions))
     if links:
         assert len(links) == fewest_links(graph)
         for (node, target), (following, _) in zip(links, [*links[1:], links[0]], strict=True):

@@ -236,6 +236,15 @@ CASES: dict[str, tuple[Edit, list[Expected]]] = {
             ),
         ],
     ),
+    "one split for sequences of two lengths": (
+        edits(
+            at("sequence", [4, 5]),
+            at("splits", [[4], [4]]),
+            at("program.0", ["0F0 1F1 1I1 1W1 1REDUCE_GRAD 0B0 0REDUCE_GRAD"]),
+            at("program.1", ["0F1 1F0 1B0 1REDUCE_GRAD 0B1 0REDUCE_GRAD"]),
+        ),
+        [("splits", "$.splits[1]", None, "adds up to 4, the sequence has 5 tokens")],
+    ),
     "a split without subsequences": (
         at("splits.1", []),
         [("range", "$.splits[1]", None, "is empty")],

@@ -105,6 +105,7 @@ def test_words_and_provenance_are_read_back(name: str, direction: str, design: d
         ("0F0.0 0F0.1 0F1.0 0B0.1 0F1.1", ["0F0.0 0F0.1", "0F1.0 0B0.1 0F1.1"]),
         ("0F0 0F1 0B0 0F2 0B1 0F3 0F4", ["0F0 0F1 0B0", "0F2 0B1", "0F3 0F4"]),
         ("0F0 0I0 0REDUCE_GRAD 0F1", ["0F0 0I0 0REDUCE_GRAD", "0F1"]),
+        ("0F0 1REDUCE_GRAD 0F1", ["0F0 1REDUCE_GRAD 0F1"]),
         (" ".join(f"0W{m}" for m in range(17)), [" ".join(f"0W{m}" for m in range(16)), "0W16"]),
         ("", []),
     ],

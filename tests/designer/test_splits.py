@@ -81,6 +81,11 @@ def test_a_multiple_is_halved_until_no_subsequence_is_empty(sequence: int, count
     assert min(lengths) > 0
 
 
+def test_a_multiple_is_halved_no_more_than_needed() -> None:
+    # Borders near 75, 150 and 225: multiples of 128 would leave the second subsequence empty, those of 64 do not.
+    assert splits.equal_compute(300, 4, LLAMA, 128) == (64, 64, 128, 44)
+
+
 @given(st.integers(1, 16), st.integers(1, 4000), st.sampled_from([1, 128]))
 def test_equal_costs_for_equal_lengths_cut_evenly(count: int, length: int, multiple: int) -> None:
     lengths = splits.equal_time(count * length * multiple, count, costs.named("unit"), 2, 2, multiple)
