@@ -74,6 +74,12 @@ class Design:
     def num_stages_per_device(self) -> int:
         return self.stages_per_device or self.kind.stages_per_device
 
+    @property
+    def num_actions(self) -> int:
+        """Forwards and backwards of one direction's stages: about the size of what is made."""
+        stages = self.devices * self.num_stages_per_device
+        return 2 * stages * self.microbatches * self.num_subsequences
+
     def lengths(self) -> tuple[int, ...]:
         """Tokens of the subsequences. Raises DesignError, SplitError or CostError."""
         count = self.num_subsequences
@@ -141,24 +147,29 @@ def _check_sizes(design: Design) -> None:
         raise DesignError(f"--layers lists {fewest}; a stage holds at least 0")
     if design.budget is not None and not isfinite(design.budget):
         raise DesignError(f"--budget is {design.budget}; a finite number belongs there")
-    num_actions = (
-        2 * design.devices * design.num_stages_per_device * design.microbatches * design.num_subsequences
-    )
-    if num_actions > MAX_ACTIONS:
+    if design.num_actions > MAX_ACTIONS:
         raise DesignError(
             f"{design.devices} devices x {design.num_stages_per_device} stages x {design.microbatches} microbatches "
-            f"x {design.num_subsequences} subsequences are {num_actions} actions; at most {MAX_ACTIONS} are made"
+            f"x {design.num_subsequences} subsequences are {design.num_actions} actions; at most {MAX_ACTIONS} are made"
         )
 
 
-def parted(schedule: Schedule) -> bool:
-    """Whether a schedule is no longer what the knobs that it carries make; False where it carries none of ours."""
+def carried(schedule: Schedule) -> Design | None:
+    """The knobs that a schedule carries as provenance; None where it carries none that we know."""
     if schedule.design is None or "generator" not in schedule.design:
-        return False
+        return None
     try:
-        made = make(from_knobs(schedule.design))
+        return from_knobs(schedule.design)
     except DesignError:
-        return False
+        return None
+
+
+def parted(schedule: Schedule, design: Design) -> bool:
+    """Whether a schedule is another than these knobs make, if they make one."""
+    try:
+        made = make(design)
+    except DesignError:
+        return True
     # Which rank plays which device is no knob.
     layout = replace(schedule.layout, ranks=None)
     return (made.program, made.layout) != (schedule.program, layout)

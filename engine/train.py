@@ -15,7 +15,7 @@ from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.format.trace import Trace
 from contraflow.engine.config import TrainConfig
 from contraflow.engine.data import Batches, DataError, open_tokens
-from contraflow.engine.launch import Member, Refused
+from contraflow.engine.member import Member, Refused
 from contraflow.engine.pipeline import Pipeline
 from contraflow.engine.profile import measure
 from contraflow.engine.topology import Place, device_of
@@ -52,7 +52,9 @@ def train(member: Member, *, text: str, config: TrainConfig, profile: bool) -> N
     schedule = agree(member, text, repr(config))
     run = config.run
     pipeline = build(member, schedule, config)
-    counts = torch.tensor(float(sum(group.data.numel() for group in pipeline.owned)), dtype=torch.float64)
+    counts = torch.tensor(
+        float(sum(p.numel() for group in pipeline.owned for p in group.parameters)), dtype=torch.float64
+    )
     num_parameters = int(pipeline.place.sum(counts))
     member.report(Started(attention_for(member, config).name, pipeline.lowered.owners, num_parameters))
     try:

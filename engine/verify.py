@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -11,12 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from contraflow.designer.format.model import ModelShape
-from contraflow.designer.format.random_program import shuffled
 from contraflow.designer.format.schedule import Layout, Schedule
 from contraflow.engine import models
 from contraflow.engine.batch import Batch
 from contraflow.engine.config import OptimizerConfig
-from contraflow.engine.launch import Member
+from contraflow.engine.member import Member
 from contraflow.engine.optimizer import adamw, clip, learning_rate, squared_norm
 from contraflow.engine.pipeline import Pipeline
 from contraflow.engine.stage import Stage
@@ -80,12 +78,6 @@ def verify(schedule: Schedule, trial: Trial) -> Comparison:
     """Compare in this process, which plays every device."""
     place = Place(tuple(range(schedule.layout.num_devices)), torch.device("cpu"))
     return _compare(schedule, trial, place)
-
-
-def verify_random(schedule: Schedule, trial: Trial, count: int) -> list[Comparison]:
-    """Compare `count` other valid orders of the same layout, drawn from the trial's seed."""
-    rng = random.Random(trial.seed)
-    return [verify(shuffled(schedule, rng), trial) for _ in range(count)]
 
 
 def verify_member(member: Member, *, schedule: Schedule, trial: Trial) -> None:

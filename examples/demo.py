@@ -58,7 +58,11 @@ class Demo:
 
     def _announce(self, arguments: tuple[str, ...]) -> None:
         self.console.print(
-            f"\n$ contraflow {' '.join(arguments)}", style="bold", markup=False, highlight=False
+            f"\n$ contraflow {' '.join(arguments)}",
+            style="bold",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -78,7 +82,7 @@ def main() -> int:
     spread = max(
         abs(a - b) / abs(a)
         for other in outcomes.values()
-        for a, b in zip(outcomes["1f1b"].losses, other.losses)
+        for a, b in zip(outcomes["1f1b"].losses, other.losses, strict=True)
     )
     console.print(
         f"The losses of the three runs agree to {spread:.1e} at every step: same model, same text, other orders."
@@ -104,23 +108,37 @@ def _play(console: Console, demo: Demo) -> dict[str, Outcome]:
 
 def _table(outcomes: dict[str, Outcome]) -> Table:
     table = Table(
-        "schedule", "predicted", "measured", "measured / predicted", "speed-up over 1f1b", "peak activation", "loss",
-        title="A training step, predicted from times taken before the first one, and measured (median)",
-        caption="Peak activation in whole microbatches through a device's share of the model. bsipipe holds the weights "
-        "twice: on two devices each has the whole model.",
+        title="A training step: predicted from times taken before the first one, and measured (median)",
+        caption="Speed-ups over 1f1b. Peak activation in whole microbatches through a device's share; bsipipe "
+        "holds the weights twice: of two devices each has the whole model.",
+        padding=(0, 1),
     )  # fmt: skip
+    columns = (
+        "",
+        "predicted",
+        "measured",
+        "ratio",
+        "speed-up\npredicted",
+        "\nmeasured",
+        "peak",
+        "loss\nfirst",
+        "\nlast",
+    )
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
     base = outcomes["1f1b"].summary
     for name, outcome in outcomes.items():
-        summary = outcome.summary
-        predicted, measured = summary["predicted_s"], summary["measured_s"]
+        predicted, measured = outcome.summary["predicted_s"], outcome.summary["measured_s"]
         table.add_row(
             name,
             f"{predicted:.3f} s",
             f"{measured:.3f} s",
             f"{measured / predicted:.2f}",
-            f"{base['measured_s'] / measured:.2f} (predicted {base['predicted_s'] / predicted:.2f})",
-            f"{summary['peak_activation']:g}",
-            f"{outcome.losses[0]:.3f} -> {outcome.losses[-1]:.3f}",
+            f"{base['predicted_s'] / predicted:.2f}",
+            f"{base['measured_s'] / measured:.2f}",
+            f"{outcome.summary['peak_activation']:g}",
+            f"{outcome.losses[0]:.3f}",
+            f"{outcome.losses[-1]:.3f}",
         )
     return table
 

@@ -1,5 +1,6 @@
 """Settings for every test, and how to draw any valid schedule: `@given(...)` with an argument typed `Schedule`."""
 
+import os
 from random import Random
 
 from hypothesis import settings
@@ -7,6 +8,9 @@ from hypothesis import strategies as st
 
 from contraflow.designer.format.random_program import random_schedule
 from contraflow.designer.format.schedule import Schedule
+
+# The matrices of tests are too small to share; set before anything loads torch, and inherited by its processes.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A deadline per example measures what else the machine is doing; everything else stays as the surroundings set it.
 settings.register_profile("no deadline", settings(), deadline=None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def check(file: File, json: Json = False) -> Exit:
     """Every fault of a schedule file, at once, each with its place."""
-    from contraflow.designer.design import parted
+    from contraflow.designer.design import carried, parted
     from contraflow.designer.format.check import examine
     from contraflow.designer.format.fault import counted
     from contraflow.designer.format.file import read_bytes
@@ -29,7 +29,8 @@ def check(file: File, json: Json = False) -> Exit:
         put(f"{file} is valid: {schedule.name}, {schedule.num_actions} actions\n")
     if faults or schedule is None:
         return Exit.FINDINGS
-    if parted(schedule):
+    design = carried(schedule)
+    if design is not None and parted(schedule, design):
         narrate(f"{file} is no longer what the knobs in its `design` make; its program is what counts")
     return Exit.FINE
 

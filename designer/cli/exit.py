@@ -49,8 +49,8 @@ def complaint(error: Exception) -> Complaint | None:
     if isinstance(error, (NotAScheduleError, DesignError, CostError, ConfigError)):
         return Complaint(str(error))
     # Whoever raises what is the engine's has loaded it; for all others torch would be too slow.
-    if "contraflow.engine.launch" in sys.modules:
-        from contraflow.engine.launch import Refused, RunError
+    if "contraflow.engine.member" in sys.modules:
+        from contraflow.engine.member import Refused, RunError
 
         if isinstance(error, Refused):
             return Complaint(str(error))

@@ -85,6 +85,26 @@ def whole_microbatches(request: Request, name: str, sibling: str) -> None:
         raise Refusal(f"{name} sends microbatches whole, not in {most} subsequences: use 1, or {sibling}")
 
 
+def by_microbatch(request: Request, name: str, warm_up: Callable[[int], int]) -> Schedule:
+    """Whole microbatches through one stage per device, in their order, after `warm_up(device)` forwards.
+
+    Raises Refusal where `request` asks for more stages or for subsequences.
+    """
+    one_stage_per_device(request, name, "interleaved-1f1b")
+    whole_microbatches(request, name, "seq1f1b")
+    layout = request.layout([straight(request)])
+    microbatches = range(request.num_microbatches)
+    program = tuple(
+        in_turn(
+            [layout.action(device, "F", m, 0) for m in microbatches],
+            [layout.action(device, "B", m, 0) for m in microbatches],
+            warm_up(device),
+        )
+        for device in range(request.num_devices)
+    )
+    return Schedule(shape_name(name, request), layout, program)
+
+
 def in_turn(forwards: Sequence[Action], backwards: Sequence[Action], warm_up: int) -> tuple[Action, ...]:
     """`warm_up` forwards, then a forward and a backward in turn, then the remaining backwards."""
     warm_up = min(warm_up, len(forwards))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contraflow.designer import costs
-from contraflow.designer.design import Design, DesignError, Preview, from_knobs, make, preview
+from contraflow.designer.design import Design, DesignError, Preview, carried, make, parted, preview
 from contraflow.designer.export.chart import Chart, chart
 from contraflow.designer.format.check import load
 from contraflow.designer.format.fault import InvalidScheduleError
@@ -30,9 +30,7 @@ class Draft:
         """About how many actions it has: what decides whether it is drawn at once or in the background."""
         if self.program is not None:
             return self.program.num_actions
-        design = self.design
-        stages = design.devices * design.num_stages_per_device
-        return 2 * stages * design.microbatches * design.num_subsequences
+        return self.design.num_actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +114,8 @@ def opened(path: Path) -> Session:
 
 def draft_of(schedule: Schedule) -> Draft:
     """The draft of a file: with its own knobs if it carries any, else with knobs of its shape."""
-    try:
-        if "generator" not in (schedule.design or {}):
-            raise DesignError("the file carries no knobs of ours")
-        design = from_knobs(schedule.design or {})
-        made = make(design)
-    except DesignError:
+    design = carried(schedule)
+    if design is None:
         layout = schedule.layout
         design = Design(
             devices=layout.num_devices,
@@ -130,7 +124,7 @@ def draft_of(schedule: Schedule) -> Draft:
             sequence=layout.longest,
         )
         return Draft(design, schedule, parted=True)
-    return Draft(design, schedule, (made.layout, made.program) != (schedule.layout, schedule.program))
+    return Draft(design, schedule, parted(schedule, design))
 
 
 def turned(session: Session, knob: str, design: Design) -> Session:

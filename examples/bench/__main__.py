@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
+import cuts
 from rich.console import Console
 
-import cuts
 import designer
 import engine
 

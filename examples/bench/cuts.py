@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from measure import in_turn, show
 from rich.console import Console
 
 from contraflow.designer.format.model import ModelShape
@@ -13,7 +14,6 @@ from contraflow.designer.splits import even
 from contraflow.engine import models
 from contraflow.engine.stage import Stage
 from contraflow.kernels.attention import choose
-from measure import in_turn, show
 
 SHAPE = ModelShape("llama", 8, 256, 8, 8, 704, 4096)
 TOKENS = 4096

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from measure import in_turn, show
 from rich.console import Console
 from torch.distributed.pipelining import schedules
 
@@ -11,7 +12,6 @@ from contraflow.designer.format.graph import build
 from contraflow.designer.format.lowering import lower
 from contraflow.designer.generators import GENERATORS, Request
 from contraflow.designer.simulate import simulate
-from measure import in_turn, show
 
 DEVICES, STAGES_PER_DEVICE, MICROBATCHES = 16, 2, 256
 
@@ -56,4 +56,4 @@ def pytorch() -> None:
 def main(console: Console) -> None:
     times = in_turn({"PyTorch": pytorch, "Contraflow": ours}, rounds=7)
     title = f"interleaved 1F1B, {DEVICES} x {STAGES_PER_DEVICE} stages x {MICROBATCHES} microbatches: make to simulate"
-    show(console, title, times, "PyTorch", {"Contraflow": "at most 0.333 of the time"})
+    show(console, title, times, "PyTorch", {"Contraflow": "time <= 0.333"})

@@ -25,19 +25,21 @@ def in_turn(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str,
 def show(
     console: Console, title: str, times: Mapping[str, list[float]], base: str, aims: Mapping[str, str]
 ) -> None:
-    """A table of medians and minima, and of ratios to `base`: of the medians, of the minima, and what is aimed at."""
+    """A table of medians and minima, their ratios to those of `base` (and the inverse), and what is aimed at."""
     table = Table(
-        "", "median", "minimum", f"time / {base}", "of minima", f"{base} / time", "aim", title=title
+        title=title, title_justify="left", caption=f"ratios to {base}", caption_justify="left", box=None
     )
+    for column in ("", "median", "minimum", "time", "of minima", "speed", "aim"):
+        table.add_column(column, justify="left" if column in ("", "aim") else "right", no_wrap=True)
     for name, seconds in times.items():
         ratio, least = median(seconds) / median(times[base]), min(seconds) / min(times[base])
         table.add_row(
             name,
-            f"{1000 * median(seconds):.1f} ms",
-            f"{1000 * min(seconds):.1f} ms",
+            f"{1000 * median(seconds):.0f} ms",
+            f"{1000 * min(seconds):.0f} ms",
             f"{ratio:.3f}",
             f"{least:.3f}",
             f"{1 / ratio:.3f}",
             aims.get(name, ""),
         )
-    console.print(table)
+    console.print(table, "")

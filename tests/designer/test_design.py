@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contraflow.designer import costs, splits
 from contraflow.designer.costs.presets import MODELS
 from contraflow.designer.costs.unit import unit
-from contraflow.designer.design import Design, DesignError, from_knobs, knobs, make, parted, preview
+from contraflow.designer.design import Design, DesignError, carried, from_knobs, knobs, make, parted, preview
 from contraflow.designer.format import file
 from contraflow.designer.format.check import check
 from contraflow.designer.format.fault import InvalidScheduleError
@@ -54,7 +54,8 @@ def test_knobs_give_a_valid_schedule_or_one_line(design: Design) -> None:
     text = file.dumps(schedule)
     assert file.parse(text) == (schedule, [])
     assert from_knobs(json.loads(text)["design"]) == design
-    assert not parted(schedule)
+    assert carried(schedule) == design
+    assert not parted(schedule, design)
 
 
 @given(DESIGNS)
@@ -71,12 +72,19 @@ def test_the_knobs_at_rest_are_seq1f1b_in_four_subsequences() -> None:
 
 
 def test_an_edited_program_has_parted_from_its_knobs() -> None:
-    schedule = make(Design(generator="1f1b", devices=2))
-    assert not parted(replace(schedule, name="mine", layout=replace(schedule.layout, ranks=(1, 0))))
+    design = Design(generator="1f1b", devices=2)
+    schedule = make(design)
+    assert not parted(replace(schedule, name="mine", layout=replace(schedule.layout, ranks=(1, 0))), design)
     (first, second, *rest), other = schedule.program
-    assert parted(replace(schedule, program=((second, first, *rest), other)))
-    assert not parted(replace(schedule, design=None))
-    assert not parted(replace(schedule, design={"by": "hand"}))
+    assert parted(replace(schedule, program=((second, first, *rest), other)), design)
+    assert parted(schedule, Design(generator="no such"))
+
+
+def test_a_file_without_knobs_of_ours_carries_none() -> None:
+    schedule = make(Design(generator="1f1b", devices=2))
+    assert carried(replace(schedule, design=None)) is None
+    assert carried(replace(schedule, design={"by": "hand"})) is None
+    assert carried(replace(schedule, design={"generator": "1f1b", "devices": "two"})) is None
 
 
 @pytest.mark.parametrize(

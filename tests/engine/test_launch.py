@@ -18,6 +18,7 @@ from contraflow.designer.format.profile import Profile
 from contraflow.designer.format.trace import Trace
 from contraflow.engine import launch
 from contraflow.engine.config import DataConfig, RunConfig, TrainConfig
+from contraflow.engine.member import Member, Refused, RunError
 from contraflow.engine.train import StepReport, train
 
 pytestmark = pytest.mark.processes
@@ -83,7 +84,7 @@ def test_a_killed_process_ends_all_and_is_named(victim: int) -> None:
             os.kill(pid, signal.SIGKILL)
             killed_at = time.monotonic()
 
-    with pytest.raises(launch.RunError) as raised:
+    with pytest.raises(RunError) as raised:
         start(Design("seq1f1b", 4, 4, 2, sequence=64), small(100_000), hear)
     assert time.monotonic() - killed_at < 10
     message = str(raised.value)
@@ -94,12 +95,12 @@ def test_a_killed_process_ends_all_and_is_named(victim: int) -> None:
 
 
 def test_an_exception_in_one_process_ends_all_and_is_told() -> None:
-    with pytest.raises(launch.RunError, match=r"device 1 failed: .*planted"):
+    with pytest.raises(RunError, match=r"device 1 failed: .*planted"):
         launch.run(fail_on_one, {}, 2, lambda report: None, timeout=30, names=lambda rank: f"device {rank}")
     assert multiprocessing.active_children() == []
 
 
-def fail_on_one(member: launch.Member) -> None:
+def fail_on_one(member: Member) -> None:
     if member.rank == 1:
         raise ArithmeticError("planted")
     time.sleep(60)
@@ -110,5 +111,5 @@ def test_data_that_is_too_short_is_refused_in_words(tmp_path: Any) -> None:
     config = TrainConfig(
         model=small(1).model, run=RunConfig(steps=1), data=DataConfig(str(tmp_path / "short.txt"))
     )
-    with pytest.raises(launch.Refused, match=r"12 tokens; a sequence of 64 needs 65"):
+    with pytest.raises(Refused, match=r"12 tokens; a sequence of 64 needs 65"):
         start(Design("1f1b", 2, 2, 1, sequence=64), config, lambda report: None)

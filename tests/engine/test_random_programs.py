@@ -6,14 +6,15 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from contraflow.designer.format.check import check
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.random_program import random_schedule
 from contraflow.engine import launch
 from contraflow.engine.config import default_layers
 from contraflow.engine.verify import Comparison, Trial, verify, verify_member
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 FAMILIES = (
     ModelShape("llama", 4, 8, 2, 1, 12, 13),
