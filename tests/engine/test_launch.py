@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from contraflow.designer.format.profile import Profile
 from contraflow.designer.format.trace import Trace
 from contraflow.engine import launch
 from contraflow.engine.config import DataConfig, RunConfig, TrainConfig
-from contraflow.engine.member import Member, Refused, RunError
+from contraflow.engine.member import Refused, RunError
 from contraflow.engine.train import StepReport, train
 
 pytestmark = pytest.mark.processes
@@ -94,19 +96,25 @@ def test_a_killed_process_ends_all_and_is_named(victim: int) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_an_exception_in_one_process_ends_all_and_is_told() -> None:
-    with pytest.raises(RunError, match=r"device 1 failed: .*planted"):
-        launch.run(fail_on_one, {}, 2, lambda report: None, timeout=30, names=lambda rank: f"device {rank}")
+def test_an_exception_in_one_process_ends_all_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other processes find a function by its module, so it is one that they can import.
+    (tmp_path / "planted.py").write_text(
+        "import time\n"
+        "def fail_on_one(member):\n"
+        "    if member.rank == 1:\n"
+        "        raise ArithmeticError('planted')\n"
+        "    time.sleep(60)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    work = importlib.import_module("planted").fail_on_one
+    with pytest.raises(RunError, match=r"device 1 failed: .*ArithmeticError: planted"):
+        launch.run(work, {}, 2, lambda report: None, timeout=30, names=lambda rank: f"device {rank}")
     assert multiprocessing.active_children() == []
 
 
-def fail_on_one(member: Member) -> None:
-    if member.rank == 1:
-        raise ArithmeticError("planted")
-    time.sleep(60)
-
-
-def test_data_that_is_too_short_is_refused_in_words(tmp_path: Any) -> None:
+def test_data_that_is_too_short_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("a short text")
     config = TrainConfig(
         model=small(1).model, run=RunConfig(steps=1), data=DataConfig(str(tmp_path / "short.txt"))
