@@ -111,19 +111,16 @@ def _table(outcomes: dict[str, Outcome]) -> Table:
         title="A training step: predicted from times taken before the first one, and measured (median)",
         caption="Speed-ups over 1f1b. Peak activation in whole microbatches through a device's share; bsipipe "
         "holds the weights twice: of two devices each has the whole model.",
-        padding=(0, 1),
-    )  # fmt: skip
-    columns = (
-        "",
-        "predicted",
-        "measured",
-        "ratio",
-        "speed-up\npredicted",
-        "\nmeasured",
-        "peak",
-        "loss\nfirst",
-        "\nlast",
+        title_justify="left",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
     )
+    step, speed_up = (
+        ("step\npredicted", "step\nmeasured", "\nratio"),
+        ("speed-up\npredicted", "speed-up\nmeasured"),
+    )
+    columns = ("", *step, *speed_up, "\npeak", "loss\nfirst", "loss\nlast")
     for column in columns:
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     base = outcomes["1f1b"].summary
@@ -131,14 +128,14 @@ def _table(outcomes: dict[str, Outcome]) -> Table:
         predicted, measured = outcome.summary["predicted_s"], outcome.summary["measured_s"]
         table.add_row(
             name,
-            f"{predicted:.3f} s",
-            f"{measured:.3f} s",
+            f"{predicted:.2f} s",
+            f"{measured:.2f} s",
             f"{measured / predicted:.2f}",
             f"{base['predicted_s'] / predicted:.2f}",
             f"{base['measured_s'] / measured:.2f}",
             f"{outcome.summary['peak_activation']:g}",
-            f"{outcome.losses[0]:.3f}",
-            f"{outcome.losses[-1]:.3f}",
+            f"{outcome.losses[0]:.2f}",
+            f"{outcome.losses[-1]:.2f}",
         )
     return table
 

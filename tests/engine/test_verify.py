@@ -17,6 +17,12 @@ from contraflow.engine.verify import Comparison, Trial, verify, verify_member
 
 LLAMA = ModelShape("llama", 8, 16, 4, 2, 24, 31)
 GPT = ModelShape("gpt", 8, 16, 4, 4, 24, 31, positions=64)
+SHAPES = {
+    "llama": LLAMA,
+    "gpt": GPT,
+    "llama-tied": replace(LLAMA, tied=True),
+    "gpt-tied": replace(GPT, tied=True),
+}
 SPLITS = {"even": "even", "unequal": (7, 3, 1, 5)}
 CUTS = [
     (name, split) for name, kind in GENERATORS.items() for split in SPLITS if kind.cuts or split == "even"
@@ -33,7 +39,7 @@ def exact(comparison: Comparison) -> None:
     assert comparison.loss_error <= 1e-12
 
 
-@pytest.mark.parametrize("shape", [LLAMA, GPT, replace(LLAMA, tied=True), replace(GPT, tied=True)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("devices", [2, 4])
 @pytest.mark.parametrize(("name", "split"), CUTS)
 def test_every_generator_is_exact(name: str, devices: int, shape: ModelShape, split: str) -> None:
@@ -80,7 +86,7 @@ def test_microbatches_of_different_lengths_and_cuts_are_exact() -> None:
         exact(verify(shuffled(schedule, rng), Trial(replace(GPT, tied=True))))
 
 
-@pytest.mark.parametrize("shape", [LLAMA, replace(GPT, tied=True)], ids=str)
+@pytest.mark.parametrize("shape", [LLAMA, SHAPES["gpt-tied"]], ids=["llama", "gpt-tied"])
 @pytest.mark.parametrize("name", ["1f1b", "seq1f1b", "bsipipe"])
 def test_accumulation_clipping_and_updates_are_exact(name: str, shape: ModelShape) -> None:
     comparison = verify(make(design(name, 4, "even")), Trial(shape, accumulate=3, clip=0.1, steps=5))
@@ -100,19 +106,18 @@ def test_a_wrong_gradient_is_found() -> None:
 @pytest.mark.parametrize(
     ("name", "devices", "shape"),
     [
-        ("bsipipe", 2, replace(LLAMA, tied=True)),
-        ("bsipipe", 4, GPT),
-        ("seq1f1b", 4, replace(GPT, tied=True)),
-        ("interleaved-1f1b", 2, LLAMA),
+        ("bsipipe", 2, "llama-tied"),
+        ("bsipipe", 4, "gpt"),
+        ("seq1f1b", 4, "gpt-tied"),
+        ("interleaved-1f1b", 2, "llama"),
     ],
-    ids=str,
 )
-def test_real_processes_are_exact(name: str, devices: int, shape: ModelShape) -> None:
+def test_real_processes_are_exact(name: str, devices: int, shape: str) -> None:
     schedule = make(design(name, devices, "unequal" if GENERATORS[name].cuts else "even"))
     # A random order with I and W besides the published one, over the same lanes.
     for order in (schedule, shuffled(schedule, Random(3))):
         heard: list[Comparison] = []
-        arguments = {"schedule": order, "trial": Trial(shape)}
+        arguments = {"schedule": order, "trial": Trial(SHAPES[shape])}
         launch.run(verify_member, arguments, devices, heard.append, timeout=30)
         (comparison,) = heard
         exact(comparison)
