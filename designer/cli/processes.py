@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +24,22 @@ def seat() -> Seat | None:
     from contraflow.engine import torchrun
 
     return torchrun.seat()
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """Within, a SIGTERM unwinds as an exception would, so that processes and their files go too.
+
+    Not under torchrun, which ends its processes itself: one that waits for a message would not hear it.
+    """
+    if seat() is not None:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

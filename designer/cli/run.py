@@ -12,7 +12,7 @@ import typer
 from .arguments import File, Json, at_least
 from .exit import Complaint, Exit
 from .output import narrate, put
-from .processes import check_world, device_type, names, said_once
+from .processes import check_world, device_type, names, said_once, told_to_end
 
 if TYPE_CHECKING:
     from contraflow.designer.design import Preview
@@ -109,7 +109,7 @@ def train(schedule: Schedule, settings: TrainConfig, device_type: str, watch: Wa
     from contraflow.engine import launch
     from contraflow.engine.train import train
 
-    with closing(watch):
+    with told_to_end(), closing(watch):
         launch.run(
             train,
             {"text": dumps(schedule), "config": settings, "profile": watch.predicted is None},

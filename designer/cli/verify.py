@@ -17,7 +17,7 @@ from contraflow.designer.format.schedule import Layout, Schedule
 from .arguments import File, Json, amount, at_least, one_of
 from .exit import Complaint, Exit
 from .output import draw, narrate, put, put_json
-from .processes import check_world, names, said_once
+from .processes import check_world, names, said_once, told_to_end
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -135,7 +135,8 @@ def compare_in_processes(orders: Sequence[Schedule], trial: Trial) -> list[Compa
     for order in orders:
         arguments = {"schedule": order, "trial": trial}
         layout = order.layout
-        launch.run(verify_member, arguments, layout.num_devices, found.append, names=names(layout))
+        with told_to_end():
+            launch.run(verify_member, arguments, layout.num_devices, found.append, names=names(layout))
     return found
 
 

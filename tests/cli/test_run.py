@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -213,9 +215,12 @@ def below(ancestor: int) -> list[list[int]]:
 def endless(two: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that has reached its second step, and leaves nothing behind."""
     command = [sys.executable, "-m", "contraflow.designer.cli", "run", "two.json", "--config", "tiny.toml"]
+    # Not below tmp_path: sockets of the run lie there, and their paths must be short.
+    temporary = Path(tempfile.mkdtemp(prefix="cf"))
     with subprocess.Popen(
         [*command, "--steps", "1000000", "--json"],
         cwd=two.parent,
+        env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -235,6 +240,10 @@ def endless(two: Path) -> Iterator[subprocess.Popen[str]]:
     while family & parents().keys() and time.monotonic() < until:
         time.sleep(0.05)
     assert not family & parents().keys()
+    # PyTorch keeps a cache of its own there, for the next time.
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith("torchinductor_")]
+    shutil.rmtree(temporary)
+    assert left == []
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
@@ -260,3 +269,12 @@ def test_ctrl_c_says_at_which_step(endless: subprocess.Popen[str]) -> None:
     assert endless.returncode == 130
     last = json.loads(out.splitlines()[-1])["step"] if out else 2
     assert said.splitlines()[-1] == f"contraflow run: interrupted in step {last + 1}"
+
+
+@needs_proc
+@pytest.mark.processes
+def test_a_request_to_end_is_heard(endless: subprocess.Popen[str]) -> None:
+    endless.terminate()
+    _, said = endless.communicate(timeout=30)
+    assert endless.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
