@@ -44,3 +44,17 @@ class FlatParameters:
             parameter.data = data[:numel].view(shape).copy_(parameter.detach())
             parameter.grad = grad[:numel].view(shape)
         return flat
+
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """Each parameter's values with its name."""
+        return [
+            (name, parameter.detach()) for name, parameter in zip(self.names, self.parameters, strict=True)
+        ]
+
+    def named_gradients(self) -> list[tuple[str, Tensor]]:
+        """Each parameter's gradient with its name."""
+        found = []
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            assert parameter.grad is not None
+            found.append((name, parameter.grad))
+        return found

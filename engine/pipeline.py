@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -17,7 +17,6 @@ from contraflow.engine import mirror, models
 from contraflow.engine.batch import Batch
 from contraflow.engine.config import OptimizerConfig
 from contraflow.engine.executor import Executor, play_together
-from contraflow.engine.flat import FlatParameters
 from contraflow.engine.optimizer import adamw, clip, learning_rate, squared_norm
 from contraflow.engine.record import recorder_for
 from contraflow.engine.stage import Stage
@@ -151,24 +150,14 @@ class Pipeline:
         """The actions recorded since the last call, in seconds since `origin` on time.perf_counter."""
         return [span for device, recorder in self.recorders.items() for span in recorder.pop(device, origin)]
 
-    def named_gradients(self) -> Mapping[str, Tensor]:
-        """Gradients of the parameters that this process owns, by their names in the whole model."""
-        return _named(self.owned, gradients=True)
+    def named_gradients(self) -> list[tuple[str, Tensor]]:
+        """Gradients of the parameters that this process owns, with their names in the whole model."""
+        return [(name, grad) for group in self.owned for name, grad in group.named_gradients()]
 
-    def named_parameters(self, *, all_copies: bool = False) -> Mapping[str, Tensor]:
-        """The parameters that this process owns, or (the last copy of) all that it holds, by name."""
-        return _named(self.held if all_copies else self.owned, gradients=False)
+    def named_parameters(self) -> list[tuple[str, Tensor]]:
+        """The parameters that this process holds, with their names: one that it holds twice stands there twice."""
+        return [(name, value) for group in self.held for name, value in group.named_parameters()]
 
     def close(self) -> None:
         """End the threads of the lanes."""
         self.lanes.close()
-
-
-def _named(groups: Sequence[FlatParameters], *, gradients: bool) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for group in groups:
-        for name, parameter in zip(group.names, group.parameters, strict=True):
-            value = parameter.grad if gradients else parameter.detach()
-            assert value is not None
-            found[name] = value
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -121,13 +121,17 @@ def _compare(schedule: Schedule, trial: Trial, place: Place, member: Member | No
             if trial.clip:
                 loss_error = max(loss_error, abs(update.norm - norm) / norm)
         else:
-            ours = float(pipeline.gradients(passes))
+            pipelined = float(pipeline.gradients(passes))
             loss = reference.gradients(passes)
-            loss_error = abs(ours - loss) / abs(loss)
+            loss_error = abs(pipelined - loss) / abs(loss)
     if trial.steps:
-        error, worst = _worst(pipeline.named_parameters(all_copies=True), reference.named(gradients=False))
+        ours, theirs = pipeline.named_parameters(), reference.named_parameters()
     else:
-        error, worst = _worst(pipeline.named_gradients(), reference.named(gradients=True))
+        ours, theirs = pipeline.named_gradients(), reference.named_gradients()
+    error, worst = _worst(ours, theirs)
+    missing = theirs.keys() - _everywhere({name for name, _ in ours}, place)
+    if missing:
+        error, worst = float("inf"), min(missing)
     pipeline.close()
     ok = error <= trial.tolerance and loss_error <= trial.tolerance
     return Comparison(error, worst, loss_error, ok)
@@ -140,10 +144,10 @@ def _batch(layout: Layout, trial: Trial, generator: torch.Generator) -> Batch:
     return Batch([draw(length) for length in layout.sequences], [draw(length) for length in layout.sequences])
 
 
-def _worst(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[float, str]:
+def _worst(ours: Sequence[tuple[str, Tensor]], theirs: Mapping[str, Tensor]) -> tuple[float, str]:
     """The largest relative error and its parameter; a parameter that the reference lacks counts as infinitely wrong."""
-    worst = (0.0, next(iter(ours), ""))
-    for name, value in ours.items():
+    worst = (0.0, ours[0][0] if ours else "")
+    for name, value in ours:
         if name not in theirs:
             return float("inf"), name
         scale = float(theirs[name].abs().max())
@@ -151,6 +155,15 @@ def _worst(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> tuple[fl
         # A comparison with nan is false: not finite is as wrong as can be.
         worst = max(worst, (error if error == error else float("inf"), name))
     return worst
+
+
+def _everywhere(names: set[str], place: Place) -> set[str]:
+    """The names of all processes."""
+    if place.backend is None:
+        return names
+    found = [names] * dist.get_world_size()
+    dist.all_gather_object(found, names)
+    return set().union(*found)
 
 
 class _Whole:
@@ -193,11 +206,8 @@ class _Whole:
         self._optimizer.step()
         return loss, norm
 
-    def named(self, *, gradients: bool) -> dict[str, Tensor]:
-        found = {}
-        for group in self._stage.groups:
-            for name, parameter in zip(group.names, group.parameters, strict=True):
-                value = parameter.grad if gradients else parameter.detach()
-                assert value is not None
-                found[name] = value
-        return found
+    def named_parameters(self) -> dict[str, Tensor]:
+        return {name: value for group in self._stage.groups for name, value in group.named_parameters()}
+
+    def named_gradients(self) -> dict[str, Tensor]:
+        return {name: grad for group in self._stage.groups for name, grad in group.named_gradients()}
