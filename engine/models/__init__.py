@@ -6,7 +6,7 @@ import torch
 
 from contraflow.designer.format.model import ModelShape
 from contraflow.engine.models import gpt, llama
-from contraflow.engine.models.decoder import Decoder
+from contraflow.engine.models.decoder import Decoder, initialise
 
 _FAMILIES = {"llama": llama.build, "gpt": gpt.build}
 
@@ -25,6 +25,6 @@ def build(
 
     The parameters depend on (seed, name in the whole model) alone.
     """
-    return _FAMILIES[shape.family](
-        shape, layers, first=first, last=last, dtype=dtype, device=device, seed=seed
-    )
+    stage = _FAMILIES[shape.family](shape, layers, first, last, dtype, torch.device(device))
+    initialise(stage, seed, shape.layers)
+    return stage

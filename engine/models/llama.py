@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contraflow.designer.format.model import ModelShape
-from contraflow.engine.models.decoder import Decoder, initialise
+from contraflow.engine.models.decoder import Decoder
 from contraflow.engine.models.protocol import Subsequence
 from contraflow.engine.weight_grads import Linear
 from contraflow.kernels.rms_norm import rms_norm
@@ -18,19 +18,11 @@ NORM_EPS = 1e-5
 
 
 def build(
-    shape: ModelShape,
-    layers: range,
-    *,
-    first: bool,
-    last: bool,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    seed: int = 0,
+    shape: ModelShape, layers: range, first: bool, last: bool, dtype: torch.dtype, device: torch.device
 ) -> Decoder:
-    """One stage with the layers numbered `layers` in the whole model; its parameters depend on seed and name alone."""
-    device = torch.device(device)
+    """One stage, its parameters not filled yet: see `models.build`, which does."""
     rotary = Rotary(shape.head_dim, dtype, device)
-    stage = Decoder(
+    return Decoder(
         shape,
         layers,
         first=first,
@@ -40,8 +32,6 @@ def build(
         dtype=dtype,
         device=device,
     )
-    initialise(stage, seed, shape.layers)
-    return stage
 
 
 class Rotary:
