@@ -150,7 +150,7 @@ def _list(generators: list[Generator], json: bool) -> None:
 def own_knobs(generator: Generator) -> list[str]:
     """The flags that not every generator has."""
     cutting = ["--subsequences", "--split", "--multiple", "--costs"] if generator.cuts else []
-    return cutting + (["--budget", "--unit-microbatches"] if generator.two_directions else [])
+    return cutting + (["--budget", "--unit-microbatches"] if generator.budgeted else [])
 
 
 def described(generator: Generator) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def described(generator: Generator) -> dict[str, Any]:
         "source": generator.source,
         "stages_per_device": generator.stages_per_device,
         "subsequences": generator.cuts,
-        "directions": 2 if generator.two_directions else 1,
+        "directions": generator.directions,
         "knobs": own_knobs(generator),
     }
 

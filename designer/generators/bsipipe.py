@@ -140,5 +140,6 @@ BSIPIPE = Generator(
     make,
     stages_per_device=2,
     cuts=True,
-    two_directions=True,
+    directions=2,
+    budgeted=True,
 )

@@ -57,8 +57,10 @@ class Generator:
     """The default of that knob."""
     cuts: bool = False
     """Whether it knows subsequences."""
-    two_directions: bool = False
-    """Whether it runs two opposing copies, with the knobs `unit_microbatches` and `budget`."""
+    directions: int = 1
+    """How many copies of the model it runs."""
+    budgeted: bool = False
+    """Whether it is list-scheduled for given prices, with the knobs `unit_microbatches`, `budget` and `costs`."""
 
 
 def straight(request: Request) -> Direction:

@@ -96,7 +96,7 @@ def _turn_generator(design: Design, name: str) -> Design:
     design = replace(design, generator=name, stages_per_device=None)
     if not kind.cuts:
         design = replace(design, subsequences=None, split="even")
-    if not kind.two_directions:
+    if not kind.budgeted:
         design = replace(design, unit_microbatches=1, budget=None)
     return design
 
@@ -198,7 +198,7 @@ def _cuts(design: Design) -> bool:
 
 
 def _opposes(design: Design) -> bool:
-    return design.kind.two_directions
+    return design.kind.budgeted
 
 
 KNOBS = (
