@@ -28,6 +28,8 @@ class Timeline:
     prices: Prices
     start: Sequence[float]
     end: Sequence[float]
+    arrival: Sequence[float]
+    """When what a node makes is where it is needed: `end`, and the way of its message where there is one."""
     makespan: float
     devices: tuple[DeviceUse, ...]
 
@@ -52,8 +54,8 @@ def simulate(graph: Graph, prices: Prices) -> Timeline:
     free, busy = [0.0] * graph.layout.num_devices, [0.0] * graph.layout.num_devices
     reductions: list[int] = []
     lanes: dict[tuple[int, int], float] = {}
-    latency, transfer, tables = prices.latency, prices.transfer, prices.durations()
-    free_messages = not latency and not any(transfer)
+    transfer, tables, network = prices.transfer, prices.durations(), prices.network
+    free_messages = prices.free_messages
     actions, device, slot, producer, consumer = (
         graph.actions, graph.device, graph.slot, graph.producer, graph.consumer,
     )  # fmt: skip
@@ -78,16 +80,19 @@ def simulate(graph: Graph, prices: Prices) -> Timeline:
             arrival[node] = time
         else:
             lane = (here, device[target])
-            lanes[lane] = max(time, lanes.get(lane, 0.0)) + transfer[slot[node]]
+            latency, slowness = network.link(*lane)
+            lanes[lane] = max(time, lanes.get(lane, 0.0)) + slowness * transfer[slot[node]]
             arrival[node] = lanes[lane] + latency
     _simulate_reductions(graph, prices, reductions, start, end)
+    for node in reductions:
+        arrival[node] = end[node]
     makespan = max(end, default=0.0)
     uses = []
     for here, (low, high) in enumerate(pairwise(graph.first)):
         nodes = [node for node in range(low, high) if slot[node] != NONE]
         first, last = (start[nodes[0]], end[nodes[-1]]) if nodes else (0.0, 0.0)
         uses.append(DeviceUse(busy[here], makespan - busy[here], first, last))
-    return Timeline(graph, prices, start, end, makespan, tuple(uses))
+    return Timeline(graph, prices, start, end, arrival, makespan, tuple(uses))
 
 
 def _simulate_reductions(
@@ -101,7 +106,9 @@ def _simulate_reductions(
         lane = (device[node], owners[stage])
         end[node] = start[node]
         if lane[0] != lane[1]:
-            end[node] = lanes[lane] = max(start[node], lanes.get(lane, 0.0)) + prices.reduction[stage]
+            latency, slowness = prices.network.link(*lane)
+            lanes[lane] = max(start[node], lanes.get(lane, 0.0)) + slowness * prices.reduction[stage]
+            end[node] = lanes[lane] + latency
         arrived[stage] = max(arrived.get(stage, 0.0), end[node])
     for node in reductions:
         stage = graph.actions[node].stage

@@ -1,10 +1,13 @@
-"""Tokens -> subsequences: even, of equal cost (compute or time), or as listed."""
+"""Tokens -> subsequences: even, of equal cost (compute or time); and layers -> stages, balanced."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from .costs.error import CostError
 from .costs.prices import CostModel
 from .costs.work import layer_work
 from .format.model import ModelShape
@@ -113,3 +116,50 @@ def _enough(sequence: int, count: int) -> None:
         raise SplitError(f"a sequence is cut in at least 1 subsequence, not {count}")
     if sequence < count:
         raise SplitError(f"a sequence of {sequence} tokens cannot be cut in {count} subsequences")
+
+
+def balanced(layout: Layout, costs: CostModel) -> tuple[int, ...]:
+    """How many layers each stage of `layout` holds so that the busiest device is least busy; embedding and head count.
+
+    Raises CostError for costs that know no model.
+    """
+    if costs.shape is None:
+        raise CostError(
+            f"{costs.name} knows no model to balance: --layers balanced needs --costs MODEL-HARDWARE, work:MODEL "
+            "or a model.toml"
+        )
+    num_layers, num_stages = costs.shape.layers, layout.num_stages
+    if num_stages == 1:
+        return (num_layers,)
+    # A stage's time is its own, plus a layer's for each that it holds: read off with all layers first, then last.
+    first = _stage_times(layout, (num_layers, *[0] * (num_stages - 1)), costs)
+    last = _stage_times(layout, (*[0] * (num_stages - 1), num_layers), costs)
+    own, layer = [last[0], *first[1:]], (first[0] - last[0]) / num_layers
+    visits = Counter(
+        (stage, layout.device_of(stage, microbatch))
+        for stage in range(num_stages)
+        for microbatch in range(layout.num_microbatches)
+    )
+    load = [0.0] * layout.num_devices
+    for (stage, device), count in visits.items():
+        load[device] += count * own[stage]
+    counts = [0] * num_stages
+    for _ in range(num_layers):
+        # Of equally busy devices the later stage, of one device's stages the shorter: what is left over goes there.
+        stage = min(
+            range(num_stages),
+            key=lambda stage: (max(load[device] for device in layout.copies[stage]), counts[stage], -stage),
+        )
+        counts[stage] += 1
+        for device in layout.copies[stage]:
+            load[device] += layer * visits[stage, device]
+    return tuple(counts)
+
+
+def _stage_times(layout: Layout, layers: tuple[int, ...], costs: CostModel) -> list[float]:
+    """Forward and backward of a mean microbatch through each stage, with so many layers in it."""
+    prices, size = costs(replace(layout, layers=layers)), layout.slots_per_stage
+    times = [there + back for there, back in zip(prices.forward, prices.backward, strict=True)]
+    return [
+        sum(times[stage * size : (stage + 1) * size]) / layout.num_microbatches for stage in range(layout.num_stages)
+    ]

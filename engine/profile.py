@@ -36,7 +36,7 @@ def measure(pipeline: Pipeline, repeats: int = 3) -> Profile:
         for number, stage in executor.stages.items():
             if len(layout.copies[number]) > 1:
                 size = stage.own.grad.numel() * pipeline.dtype.itemsize
-                reductions[number] = latency + size * seconds_per_byte
+                reductions[number] = size * seconds_per_byte
     own = Profile(
         machine=f"{platform.node() or 'this machine'} ({pipeline.place.torch_device.type})",
         actions=tuple(actions),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contraflow.designer.format.profile import Profile
 from contraflow.designer.format.schedule import Layout
 
-from .prices import CostError, CostModel, Prices, slot_borders
+from .error import CostError
+from .prices import CostModel, Link, Network, Prices, slot_borders
 
 
 def measured(profile: Profile, name: str) -> CostModel:
@@ -57,10 +58,10 @@ def measured(profile: Profile, name: str) -> CostModel:
             backward=tables["B"],
             backward_input=tables["I"],
             backward_weight=tables["W"],
-            latency=profile.latency,
             transfer=[profile.seconds_per_token * length for length in lengths],
             reduction=profile.reductions or [0.0] * layout.num_stages,
+            network=Network(Link(profile.latency, 1.0)),
             after_step=profile.after_step,
         )
 
-    return price
+    return CostModel(name, price)

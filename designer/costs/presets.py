@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from contraflow.designer.format.model import ModelShape
 
@@ -23,37 +23,62 @@ MODELS = {
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of device and what joins two of them. Rates are per second, times in seconds."""
+    """One kind of GPU and what joins two of them. Rates are per second and GPU, times in seconds, sizes in bytes."""
 
     peak_flops: float
     """Dense bfloat16 FLOP/s."""
-    efficiency: float = 0.5
-    """Fraction of the peak that long subsequences reach."""
+    efficiency: float = 0.6
+    """Fraction of the peak that the matrix products of long subsequences reach."""
+    attention_efficiency: float = 0.5
+    """The same for attention."""
     half_efficiency_tokens: int = 512
-    """Length of a subsequence that reaches half of that fraction."""
+    """Tokens of an action that reach half of these fractions."""
+    memory: float = 80e9
     memory_bandwidth: float = 2e12
-    """Bytes/s."""
-    bandwidth: float = 50e9
-    """Bytes/s between two devices."""
-    latency: float = 10e-6
-    """Of one message."""
+    gpus_per_node: int = 8
+    bandwidth: float = 200e9
+    """Between two GPUs of a node, one way."""
+    latency: float = 8e-6
+    """Of one message within a node."""
+    bandwidth_between_nodes: float = 25e9
+    latency_between_nodes: float = 20e-6
     overhead: float = 30e-6
     """Of one action, whatever it computes."""
 
     def __post_init__(self) -> None:
-        for name in ("peak_flops", "efficiency", "memory_bandwidth", "bandwidth"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: must be more than 0")
-        for name in ("half_efficiency_tokens", "latency", "overhead"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: must not be less than 0")
+        for field in fields(self):
+            least = (
+                0 if "latency" in field.name or field.name in ("half_efficiency_tokens", "overhead") else None
+            )
+            value = getattr(self, field.name)
+            if least is None and not value > 0:
+                raise ValueError(f"{field.name}: must be more than 0")
+            if least == 0 and not value >= 0:
+                raise ValueError(f"{field.name}: must not be less than 0")
 
 
+# NVLink one way at some 80 % of its rate within a node; between nodes 200 Gb/s of InfiniBand for each A100, else 400.
 HARDWARE = {
-    "a100": Hardware(312e12, 0.55, memory_bandwidth=2.0e12, bandwidth=25e9),
-    "h100": Hardware(989e12, 0.45, memory_bandwidth=3.35e12, bandwidth=50e9),
-    "h200": Hardware(989e12, 0.48, memory_bandwidth=4.8e12, bandwidth=50e9),
-    "b200": Hardware(2250e12, 0.40, memory_bandwidth=8.0e12, bandwidth=50e9),
+    "a100": Hardware(312e12, 0.65, memory=80e9, memory_bandwidth=2.0e12, bandwidth=240e9),
+    "h100": Hardware(
+        989e12,
+        memory=80e9,
+        memory_bandwidth=3.35e12,
+        bandwidth=360e9,
+        bandwidth_between_nodes=50e9,
+    ),
+    "h200": Hardware(
+        989e12, memory=141e9, memory_bandwidth=4.8e12, bandwidth=360e9, bandwidth_between_nodes=50e9
+    ),
+    "b200": Hardware(
+        2250e12,
+        0.55,
+        0.45,
+        memory=180e9,
+        memory_bandwidth=8.0e12,
+        bandwidth=720e9,
+        bandwidth_between_nodes=50e9,
+    ),
 }
 
 DEFAULT = "llama3-8b-h100"

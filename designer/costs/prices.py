@@ -4,11 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Layout
 
+from .footprint import Footprint
+from .training import Training
+
 Clock = Literal["unit", "seconds"]
+
+
+class Link(NamedTuple):
+    """What joins two devices: a transfer takes `slowness` times its price, and arrives `latency` later."""
+
+    latency: float
+    slowness: float
+
+
+FREE = Link(0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The links between devices: `near` within a node, `far` between two.
+
+    `nodes` holds the node of each device; () where all are near one another.
+    """
+
+    near: Link = FREE
+    far: Link = FREE
+    nodes: tuple[int, ...] = ()
+
+    def crosses(self, source: int, target: int) -> bool:
+        """Whether a message between these devices leaves its node."""
+        return bool(self.nodes) and self.nodes[source] != self.nodes[target]
+
+    def link(self, source: int, target: int) -> Link:
+        """What joins two devices."""
+        return self.far if self.crosses(source, target) else self.near
+
+
+NEAR = Network()
+"""All devices in one node, and nothing takes longer than its price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +62,11 @@ class Prices:
     backward: Sequence[float]
     backward_input: Sequence[float]
     backward_weight: Sequence[float]
-    latency: float
-    """Of every message between two devices, beside its transfer."""
     transfer: Sequence[float]
-    """How long a slot's activation, or the gradient of it, occupies its lane."""
+    """How long a slot's activation, or the gradient of it, occupies a lane within a node."""
     reduction: Sequence[float]
-    """By stage: its weight gradients on their way to the owner."""
+    """By stage: how long its weight gradients occupy a lane within a node on their way to the owner."""
+    network: Network = NEAR
     after_step: float = 0.0
     """From the last gradient to the end of a training step; not part of a makespan."""
 
@@ -37,13 +74,29 @@ class Prices:
         """Tables by kind of action; REDUCE_GRAD occupies no compute."""
         return {"F": self.forward, "B": self.backward, "I": self.backward_input, "W": self.backward_weight}
 
+    @property
+    def free_messages(self) -> bool:
+        """Whether what is made is at once where it is needed."""
+        return not (self.network.near.latency or self.network.far.latency or any(self.transfer))
 
-CostModel = Callable[[Layout], Prices]
-"""Prices every slot of a layout. Raises CostError where it cannot."""
 
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Prices layouts; called with one, it gives its `Prices`. Raises CostError where it cannot.
 
-class CostError(ValueError):
-    """A cost model that is not known, cannot be read, or does not fit the layout; the message says what to do."""
+    `shape` is the model behind the costs, `footprint` what it occupies: None where the costs know of none.
+    """
+
+    name: str
+    prices: Callable[[Layout], Prices]
+    shape: ModelShape | None = None
+    footprint: Callable[[Layout], Footprint] | None = None
+    memory: float | None = None
+    """Bytes that one GPU has."""
+    training: Training | None = None
+
+    def __call__(self, layout: Layout) -> Prices:
+        return self.prices(layout)
 
 
 def share(layout: Layout) -> float:

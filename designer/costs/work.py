@@ -45,9 +45,8 @@ def work(shape: ModelShape, name: str) -> CostModel:
             backward=[2 * cost for cost in forward],
             backward_input=forward,
             backward_weight=forward,
-            latency=0.0,
             transfer=[0.0] * layout.num_slots,
             reduction=[0.0] * layout.num_stages,
         )
 
-    return price
+    return CostModel(f"work:{name}", price, shape)

@@ -33,7 +33,7 @@ class Profile:
     seconds_per_token: float = 0.0
     """Seconds more for each token whose activation or gradient travels."""
     reductions: tuple[float, ...] = ()
-    """Seconds to bring a stage's weight gradients to its owner, for each stage; () where nothing is reduced."""
+    """Seconds, beside a latency, that a stage's weight gradients take to its owner; () where nothing is reduced."""
     after_step: float = 0.0
     """Seconds from the last gradient to the end of the step: the optimizer, and new weights for the copies."""
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contraflow.designer import costs, splits
+from contraflow.designer.costs.error import CostError
 from contraflow.designer.costs.hardware import model_on_hardware
 from contraflow.designer.costs.measured import measured
 from contraflow.designer.costs.presets import HARDWARE, MODELS
-from contraflow.designer.costs.prices import CostError
+from contraflow.designer.costs.prices import CostModel, Link, Network
+from contraflow.designer.costs.training import Training
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.costs.work import layer_work
 from contraflow.designer.design import preview
@@ -37,8 +40,7 @@ def test_the_unit_clock_counts_tokens(schedule: Schedule) -> None:
                 assert prices.forward[slot] == pytest.approx(once)
                 assert prices.backward[slot] == 2 * prices.forward[slot]
                 assert prices.backward_input[slot] == prices.backward_weight[slot] == prices.forward[slot]
-    assert prices.latency == 0
-    assert not any(prices.transfer)
+    assert prices.free_messages
     assert not any(prices.reduction)
     lengths = {length for split in layout.splits for length in split}
     assert ("differ in length" in prices.caption) is (max(lengths) - min(lengths) > 1)
@@ -100,7 +102,7 @@ def test_every_preset_prices_every_action(name: str) -> None:
     prices = costs.named(name)(straight(4, (2048, 1024, 1024)))
     for table in (*prices.durations().values(), prices.transfer, prices.reduction):
         assert min(table) > 0
-    assert prices.latency > 0
+    assert prices.network.far.latency > prices.network.near.latency > 0
     assert prices.after_step > 0
     assert name in prices.caption
 
@@ -122,9 +124,83 @@ def test_cutting_a_backward_costs_one_more_overhead_and_attention_has_no_w() -> 
 
 
 def test_a_shorter_subsequence_reaches_less_of_the_machine() -> None:
-    model = model_on_hardware(LLAMA, replace(HARDWARE["h100"], overhead=0.0), "test")
+    model = model_on_hardware(LLAMA, replace(HARDWARE["h100"], overhead=0.0), Training(), "test")
     whole, halves = model(straight(2, (512,))), model(straight(2, (256, 256)))
     assert sum(halves.forward[:2]) > 1.2 * whole.forward[0]
+
+
+def machine(**training: Any) -> CostModel:
+    return model_on_hardware(LLAMA, replace(HARDWARE["h100"], overhead=0.0), Training(**training), "test")
+
+
+def test_twice_the_sequences_cost_twice_the_bytes_and_less_than_twice_the_time() -> None:
+    layout = straight(4, (2048, 2048))
+    once, twice = machine()(layout), machine(batch_size=2)(layout)
+    assert list(twice.transfer) == [2 * cost for cost in once.transfer]
+    for one, two in zip(once.forward, twice.forward, strict=True):
+        assert 1.5 * one < two < 2 * one
+
+
+def test_tensor_parallelism_divides_the_work_and_adds_its_collectives() -> None:
+    layout = straight(4, (8192,))
+    whole, parts = machine()(layout), machine(tensor_parallel=4)(layout)
+    for one, four in zip(whole.forward, parts.forward, strict=True):
+        assert one / 4 < four < one / 2
+    assert list(parts.backward_weight) == pytest.approx([cost / 4 for cost in whole.backward_weight])
+    assert list(parts.transfer) == pytest.approx([cost / 4 for cost in whole.transfer])
+
+
+def test_checkpointing_runs_the_layers_again_and_no_more() -> None:
+    layout = straight(4, (8192,), layers=(0, 0, 16, 16))
+    kept, again = machine()(layout), machine(checkpointing=True)(layout)
+    assert list(again.forward) == list(kept.forward)
+    assert list(again.backward_weight) == list(kept.backward_weight)
+    assert list(again.backward[:2]) == list(kept.backward[:2]), "the embedding is not run again"
+    assert again.backward[2] == pytest.approx(kept.backward[2] + kept.forward[2])
+    assert again.backward_input[2] == pytest.approx(kept.backward_input[2] + kept.forward[2])
+
+
+def test_replicas_lengthen_the_step_and_nothing_in_it() -> None:
+    layout = straight(4, (8192,))
+    alone, four = machine()(layout), machine(replicas=4)(layout)
+    assert list(four.forward) == list(alone.forward)
+    assert four.after_step > alone.after_step
+
+
+@pytest.mark.parametrize(
+    ("training", "reason"),
+    [
+        ({"tensor_parallel": 3}, "tensor_parallel 3 does not divide the 8 key and value heads"),
+        ({"tensor_parallel": 16}, "tensor_parallel 16 does not divide the 8 key and value heads"),
+    ],
+)
+def test_a_model_that_cannot_be_divided_is_refused(training: dict[str, int], reason: str) -> None:
+    with pytest.raises(CostError, match=reason):
+        machine(**training)
+    small = replace(HARDWARE["h100"], gpus_per_node=4)
+    with pytest.raises(CostError, match="does not divide the 4 GPUs of a node"):
+        model_on_hardware(LLAMA, small, Training(tensor_parallel=8), "test")
+
+
+def test_devices_sit_on_nodes_as_their_ranks_do() -> None:
+    layout = replace(straight(4, (64,), devices=4), ranks=(0, 2, 1, 3))
+    model = model_on_hardware(
+        LLAMA, replace(HARDWARE["h100"], gpus_per_node=4), Training(tensor_parallel=2), "test"
+    )
+    joined = model(layout).network
+    assert joined.nodes == (0, 1, 0, 1)
+    assert joined.link(0, 2) == joined.near
+    assert joined.link(0, 1) == joined.far
+    assert joined.far.latency > joined.near.latency
+    assert joined.far.slowness > joined.near.slowness
+
+
+def test_every_figure_says_on_which_clock_it_is() -> None:
+    caption = machine(tensor_parallel=2, batch_size=3, replicas=2, checkpointing=True)(
+        straight(2, (64,))
+    ).caption
+    for word in ("seconds", "bfloat16", "3 sequences", "tensor parallel 2", "2 replicas", "checkpointing"):
+        assert word in caption
 
 
 def test_layers_that_are_not_the_models_are_refused() -> None:
@@ -217,10 +293,15 @@ SLIPS = {
     "a list for a table": ("model = [1]\n[hardware]\npeak_flops = 1", "[model] must be a table"),
     "no such preset": ('[model]\npreset = "llama"\n', "[model]: preset 'llama' is none of llama3-1b"),
     "a preset that is no word": ("[model]\npreset = [1]\n", "[model]: preset [1] is none of"),
-    "a preset and more": (
-        '[model]\npreset = "gpt-7b"\nlayers = 2\n',
-        "unknown key 'layers'; did you mean 'preset'?",
+    "a preset and a slip": (
+        '[model]\npreset = "gpt-7b"\nlayer = 2\n',
+        "unknown key 'layer'; did you mean 'layers'?",
     ),
+    "half a GPU": (TOML + "gpus_per_node = 0\n", "gpus_per_node: must be more than 0"),
+    "no precision": (TOML + "[training]\nprecision = 'fp8'\n", "precision: 'fp8' is none of bfloat16"),
+    "no replica": (TOML + "[training]\nreplicas = 0\n", "replicas: must be at least 1"),
+    "a config that is no path": ("[model]\nconfig = 1\n", "config is 1, where the path of a file belongs"),
+    "a config and more": ('[model]\nconfig = "config.json"\nlayers = 1\n', "unknown key 'layers'"),
     "a key twice": ("[model]\nlayers = 1\nlayers = 2\n", "is not TOML"),
     "JSON": ('{"model": {}}', "is not TOML"),
     "binary": ("\x00\x01", "is not TOML"),
@@ -262,6 +343,10 @@ def test_a_model_file_prices_by_its_shape_and_machine(tmp_path: Path) -> None:
     path.write_text('[model]\npreset = "llama3-8b"\n[hardware]\npreset = "h100"\n')
     layout = straight(2, (512, 512))
     assert costs.named(str(path))(layout).forward == costs.named("llama3-8b-h100")(layout).forward
+    path.write_text('[model]\npreset = "llama3-8b"\nlayers = 2\n[hardware]\npreset = "h100"\nlatency = 0.5\n')
+    own = costs.named(str(path))
+    assert own.shape == replace(LLAMA, layers=2)
+    assert own(layout).network.near.latency == 0.5
 
 
 TIMES = Profile(
@@ -292,7 +377,8 @@ def test_a_profile_prices_what_was_measured() -> None:
     assert list(prices.backward_input) == [3, 4, 7, 8], "I where it was not measured is all of B"
     assert list(prices.backward_weight) == [0, 0.5, 0, 0]
     assert list(prices.transfer) == pytest.approx([0.04, 0.02, 0.04, 0.02])
-    assert (prices.latency, list(prices.reduction), prices.after_step) == (0.1, [0.25, 0.75], 2.0)
+    assert prices.network == Network(Link(0.1, 1.0))
+    assert (list(prices.reduction), prices.after_step) == ([0.25, 0.75], 2.0)
     assert "test bench" in prices.caption
 
 
@@ -321,6 +407,8 @@ def test_a_profile_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(profile.dumps(TIMES))
     assert list(costs.named(str(path))(straight(2, (4, 2))).forward) == [1, 2, 5, 6]
+    with pytest.raises(CostError, match=r"mine\.json holds times and no model; name one as work:MODEL"):
+        costs.model_behind(str(path))
 
 
 def test_profiles_of_several_devices_count_at_the_slowest() -> None:

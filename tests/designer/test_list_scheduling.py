@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contraflow.designer.costs.prices import Prices
+from contraflow.designer.costs.prices import Link, Network, Prices
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.format.check import check
 from contraflow.designer.format.graph import build
@@ -63,8 +63,16 @@ def priced(layout: Layout, rng: Random, messages: bool) -> Prices:
         backward=table(),
         backward_input=table(),
         backward_weight=table(),
-        latency=rng.choice((0.0, rng.random())) if messages else 0.0,
+        network=network(layout, rng) if messages else Network(),
         transfer=table() if messages else [0.0] * layout.num_slots,
+    )
+
+
+def network(layout: Layout, rng: Random) -> Network:
+    """Devices in two nodes, farther from one another than from those of their own."""
+    nodes = tuple(rng.randrange(2) for _ in range(layout.num_devices))
+    return Network(
+        Link(rng.choice((0.0, rng.random())), 1.0), Link(2 * rng.random(), 1 + rng.random()), nodes
     )
 
 
@@ -101,7 +109,9 @@ STRAIGHT = Layout(2, (4,) * 3, ((4,),) * 3, (Direction("down", (0, 1), (0, 1, 2)
 def test_messages_are_waited_for(latency: float, transfer: float, makespan: float) -> None:
     # F on both devices, then I on both, then the W of the first: two messages on the way.
     layout = replace(STRAIGHT, sequences=(4,), splits=((4,),), directions=(Direction("down", (0, 1), (0,)),))
-    prices = replace(unit(layout), latency=latency, transfer=[transfer] * layout.num_slots)
+    prices = replace(
+        unit(layout), network=Network(Link(latency, 1.0)), transfer=[transfer] * layout.num_slots
+    )
     listed = list_schedule(layout, prices, ("F", "I", "W"), backwards_first, Open())
     assert listed.makespan == makespan
 

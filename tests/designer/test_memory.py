@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contraflow.designer.costs.prices import Link, Network
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
 from contraflow.designer.format.graph import NONE, build
@@ -19,7 +20,7 @@ from contraflow.designer.simulate import simulate
 @given(schedule=st.from_type(Schedule), latency=st.sampled_from([0.0, 0.25, 3.0]))
 def test_a_curve_is_the_sum_of_what_is_held_at_each_moment(schedule: Schedule, latency: float) -> None:
     graph, layout = build(schedule), schedule.layout
-    shown = simulate(graph, replace(unit(layout), latency=latency))
+    shown = simulate(graph, replace(unit(layout), network=Network(Link(latency, 1.0))))
     share = layout.num_devices / layout.num_stages / max(layout.sequences)
     held = [share * length for split in layout.splits for length in split] * layout.num_stages
     for device, curve in enumerate(activation_curves(shown)):

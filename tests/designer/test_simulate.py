@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contraflow.designer.costs.prices import Prices
+from contraflow.designer.costs.prices import Link, Network, Prices
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
 from contraflow.designer.format.graph import NONE, build, waits
@@ -31,9 +31,17 @@ def priced(layout: Layout, rng: Random) -> Prices:
 
     slots = layout.num_slots
     return Prices(
-        "seconds", "any", "", table(slots), table(slots), table(slots), table(slots), table(1)[0], table(slots),
-        table(layout.num_stages),
+        "seconds", "any", "", table(slots), table(slots), table(slots), table(slots), table(slots),
+        table(layout.num_stages), network(layout, rng),
     )  # fmt: skip
+
+
+def network(layout: Layout, rng: Random) -> Network:
+    """Devices in two nodes, or all near one another."""
+    nodes = rng.choice(((), tuple(rng.randrange(2) for _ in range(layout.num_devices))))
+    return Network(
+        Link(rng.randint(0, 64) / 64, 1.0), Link(rng.randint(0, 640) / 64, float(rng.randint(1, 8))), nodes
+    )
 
 
 def timeline(schedule: Schedule, seed: int) -> Timeline:
@@ -54,10 +62,13 @@ def test_an_action_starts_when_its_device_is_free_and_its_input_has_arrived(
             arrival[node] = shown.end[node]
             if target != NONE and graph.device[target] != graph.device[node]:
                 there = graph.device[target]
-                leaves[there] = (
-                    max(shown.end[node], leaves.get(there, 0.0)) + prices.transfer[graph.slot[node]]
-                )
-                arrival[node] = leaves[there] + prices.latency
+                latency, slowness = prices.network.link(graph.device[node], there)
+                transfer = slowness * prices.transfer[graph.slot[node]]
+                leaves[there] = max(shown.end[node], leaves.get(there, 0.0)) + transfer
+                arrival[node] = leaves[there] + latency
+    assert list(shown.arrival) == [
+        end if graph.slot[node] == NONE else arrival[node] for node, end in enumerate(shown.end)
+    ]
     for low, high in pairwise(graph.first):
         free = 0.0
         for node in range(low, high):
@@ -89,9 +100,11 @@ def test_reductions_run_beside_the_computes_and_end_at_their_owner(schedule: Sch
             stage = graph.actions[node].stage
             if graph.slot[node] == NONE and graph.device[node] != owners[stage]:
                 owner = owners[stage]
-                leaves[owner] = max(shown.start[node], leaves.get(owner, 0.0)) + shown.prices.reduction[stage]
-                assert shown.end[node] == leaves[owner]
-                arrived.setdefault(stage, []).append(leaves[owner])
+                latency, slowness = shown.prices.network.link(graph.device[node], owner)
+                transfer = slowness * shown.prices.reduction[stage]
+                leaves[owner] = max(shown.start[node], leaves.get(owner, 0.0)) + transfer
+                assert shown.end[node] == leaves[owner] + latency
+                arrived.setdefault(stage, []).append(shown.end[node])
     for node, action in enumerate(graph.actions):
         if graph.slot[node] == NONE and graph.device[node] == owners[action.stage]:
             assert shown.end[node] == max([shown.start[node], *arrived.get(action.stage, [])])
@@ -124,6 +137,12 @@ def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: floa
     def scaled(value: object) -> object:
         if isinstance(value, float):
             return factor * value
+        if isinstance(value, Network):
+            return replace(
+                value,
+                near=Link(factor * value.near.latency, value.near.slowness),
+                far=Link(factor * value.far.latency, value.far.slowness),
+            )
         return [factor * cost for cost in value] if isinstance(value, list) else value
 
     prices = replace(shown.prices, **{f.name: scaled(getattr(shown.prices, f.name)) for f in fields(Prices)})
@@ -135,7 +154,7 @@ def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: floa
 @given(SCHEDULES, SEEDS)
 def test_nothing_ends_later_without_messages(schedule: Schedule, seed: int) -> None:
     shown = timeline(schedule, seed)
-    free = replace(shown.prices, latency=0.0, transfer=[0.0] * schedule.layout.num_slots)
+    free = replace(shown.prices, network=Network(), transfer=[0.0] * schedule.layout.num_slots)
     assert all(now <= before for now, before in zip(simulate(shown.graph, free).end, shown.end, strict=True))
 
 
@@ -153,11 +172,20 @@ def by_hand(*devices: str, microbatches: int = 1) -> Schedule:
 
 def test_a_message_takes_its_lane_and_then_its_latency() -> None:
     schedule = by_hand("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", microbatches=2)
-    prices = replace(unit(schedule.layout), latency=0.5, transfer=[3.0] * 4)
+    prices = replace(unit(schedule.layout), network=Network(Link(0.5, 1.0)), transfer=[3.0] * 4)
     shown = simulate(build(schedule), prices)
     # 0F0 ends at 1 and arrives at 4.5; 0F1 ends at 2, waits for the lane until 4 and arrives at 7.5.
     assert [shown.start[node] for node in range(4, 8)] == [4.5, 7.5, 8.5, 10.5]
     assert [shown.start[node] for node in range(0, 4)] == [0, 1, 14, 17]
+
+
+def test_a_message_between_nodes_takes_the_longer_way() -> None:
+    schedule = by_hand("0F0 0B0", "1F0 1B0", "2F0 2B0")
+    joined = Network(Link(0.5, 1.0), Link(2.0, 4.0), nodes=(0, 0, 1))
+    prices = replace(unit(schedule.layout), network=joined, transfer=[1.0] * 3)
+    shown = simulate(build(schedule), prices)
+    # 1 + 1 + 0.5 to the neighbour; from there 1 + 4 + 2 to the other node.
+    assert [shown.start[node] for node in (0, 2, 4)] == [0, 2.5, 9.5]
 
 
 def test_a_copy_sends_its_gradients_beside_what_follows() -> None:

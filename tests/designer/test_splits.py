@@ -139,3 +139,44 @@ def test_equal_time_rounds_to_the_kernel_tile() -> None:
 def test_what_cannot_be_cut_is_refused(cut, reason: str) -> None:
     with pytest.raises(SplitError, match=reason):
         cut()
+
+
+def device_times(name: str, layers: tuple[int, ...], placement: tuple[int, ...], devices: int) -> list[float]:
+    layout = Layout(devices, (8192,), ((8192,),), (Direction("down", placement, (0,)),), layers)
+    prices = costs.named(name)(layout)
+    busy = [0.0] * devices
+    for stage, device in enumerate(placement):
+        busy[device] += prices.forward[stage] + prices.backward[stage]
+    return busy
+
+
+@pytest.mark.parametrize("name", ["llama3-1b-h100", "gpt-1.3b-a100", "work:llama3-1b"])
+@pytest.mark.parametrize("placement", [(0, 1, 2, 3), (0, 1, 2, 3, 3, 2, 1, 0), (0, 1, 0, 1, 0, 1), (0,)])
+def test_balanced_layers_leave_no_better_move(name: str, placement: tuple[int, ...]) -> None:
+    devices = max(placement) + 1
+    layout = Layout(devices, (8192,), ((8192,),), (Direction("down", placement, (0,)),))
+    counts = splits.balanced(layout, costs.named(name))
+    shape = costs.model_behind(name)
+    assert sum(counts) == shape.layers
+    longest = max(device_times(name, counts, placement, devices))
+    for source in range(len(placement)):
+        for target in range(len(placement)):
+            if source != target and counts[source]:
+                moved = list(counts)
+                moved[source] -= 1
+                moved[target] += 1
+                assert max(device_times(name, tuple(moved), placement, devices)) >= longest * (1 - 1e-9)
+
+
+def test_a_large_head_counts_as_layers() -> None:
+    layout = Layout(8, (8192,), ((8192,),), (Direction("down", tuple(range(8)), (0,)),))
+    counts = splits.balanced(layout, costs.named("llama3-8b-h100"))
+    assert counts[-1] < min(counts[:-1])
+    with_embedding_alone = splits.balanced(layout, costs.named("work:llama3-8b"))
+    assert max(with_embedding_alone) - min(with_embedding_alone) == 0
+
+
+def test_costs_without_a_model_balance_nothing() -> None:
+    layout = Layout(2, (8,), ((8,),), (Direction("down", (0, 1), (0,)),))
+    with pytest.raises(costs.CostError, match="unit knows no model to balance"):
+        splits.balanced(layout, costs.named("unit"))
