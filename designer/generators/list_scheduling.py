@@ -40,16 +40,17 @@ def list_schedule(
 
     Every device decides at the moment at which it is idle; devices do not see one another's queues.
     """
-    return _Run(layout, prices, kinds, urgency, gate).run()
+    return Jobs(layout, prices, kinds, urgency).scheduled(gate)
 
 
-class _Run:
-    """The state of one run; jobs are numbered by kind, then slot."""
+class Jobs:
+    """What list scheduling knows before it starts, for as many runs as there are gates to try.
 
-    def __init__(self, layout: Layout, prices: Prices, kinds: Sequence[Kind], urgency: Urgency, gate: Gate):
-        self.layout, self.gate = layout, gate
-        self.latency, self.transfer = prices.latency, prices.transfer
-        self.free_messages = not prices.latency and not any(prices.transfer)
+    Jobs are numbered by kind, then slot.
+    """
+
+    def __init__(self, layout: Layout, prices: Prices, kinds: Sequence[Kind], urgency: Urgency):
+        self.layout, self.prices = layout, prices
         self.num_slots, self.per_stage = layout.num_slots, layout.slots_per_stage
         cells = [
             (stage, m, q)
@@ -64,23 +65,45 @@ class _Run:
         self.duration = [cost for kind in kinds for cost in durations[kind]]
         self.actions = [layout.action(stage, kind, m, q) for kind in kinds for stage, m, q in cells]
         keys = [urgency(kind, *cell) for kind in kinds for cell in cells]
+        self.job_of_rank = sorted(range(len(keys)), key=keys.__getitem__)
         self.rank = [0] * len(keys)
-        for rank, job in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+        for rank, job in enumerate(self.job_of_rank):
             self.rank[job] = rank
-        self.job_of_rank = sorted(range(len(keys)), key=self.rank.__getitem__)
         self.split_backward = len(kinds) == 3
-        self.waiting = self._initial_waits(len(kinds))
-        self.events: list[tuple[float, int, bool]] = []
-        self.ready: list[list[int]] = [[] for _ in range(layout.num_devices)]
-        self.idle = [True] * layout.num_devices
-        self.lanes: dict[tuple[int, int], float] = {}
-        self.programs: list[list[Action]] = [[] for _ in range(layout.num_devices)]
 
-    def _initial_waits(self, num_kinds: int) -> list[int]:
+    def scheduled(self, gate: Gate) -> Listed:
+        """The program that comes out behind this gate."""
+        return _Run(self, gate).run()
+
+    def waits(self) -> list[int]:
+        """How many others each job waits for."""
         last = self.num_slots - self.per_stage
         forwards = [(slot >= self.per_stage) + (not self.leads[slot]) for slot in range(self.num_slots)]
         backwards = [1 + (slot < last) + (not self.ends[slot]) for slot in range(self.num_slots)]
-        return forwards + backwards + [1] * (self.num_slots * (num_kinds - 2))
+        return forwards + backwards + [1] * (self.num_slots * self.split_backward)
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, jobs: Jobs, gate: Gate):
+        self.gate, self.layout = gate, jobs.layout
+        self.transfer, self.network = jobs.prices.transfer, jobs.prices.network
+        self.free_messages = jobs.prices.free_messages
+        self.num_slots, self.per_stage, self.split_backward = (
+            jobs.num_slots,
+            jobs.per_stage,
+            jobs.split_backward,
+        )
+        self.device, self.ends, self.leads = jobs.device, jobs.ends, jobs.leads
+        self.duration, self.actions = jobs.duration, jobs.actions
+        self.rank, self.job_of_rank = jobs.rank, jobs.job_of_rank
+        self.waiting = jobs.waits()
+        self.events: list[tuple[float, int, bool]] = []
+        self.ready: list[list[int]] = [[] for _ in range(self.layout.num_devices)]
+        self.idle = [True] * self.layout.num_devices
+        self.lanes: dict[tuple[int, int], float] = {}
+        self.programs: list[list[Action]] = [[] for _ in range(self.layout.num_devices)]
 
     def run(self) -> Listed:
         for job, waits in enumerate(self.waiting):
@@ -152,8 +175,9 @@ class _Run:
         if source == device or self.free_messages:
             return self._release(target)
         lane = (source, device)
-        self.lanes[lane] = max(time, self.lanes.get(lane, 0.0)) + self.transfer[slot]
-        heappush(self.events, (self.lanes[lane] + self.latency, target, True))
+        latency, slowness = self.network.link(source, device)
+        self.lanes[lane] = max(time, self.lanes.get(lane, 0.0)) + slowness * self.transfer[slot]
+        heappush(self.events, (self.lanes[lane] + latency, target, True))
         return source
 
     def _release(self, job: int) -> int:

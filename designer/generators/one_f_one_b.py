@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contraflow.designer.format.schedule import Schedule
 
-from .request import Generator, Request, by_microbatch
+from .fitting import cut, fit, more_stages, stages_per_device, whole_microbatches
+from .request import Generator, Request, by_turns
 
 
 def make(request: Request) -> Schedule:
-    """Warm-up of min(P-1-d, M) F on device d. Idle 3(P-1) per device, as gpipe; peak min(P-d, M). Raises Refusal."""
-    return by_microbatch(request, "1f1b", lambda device: request.num_devices - 1 - device)
+    """Warm-up of min(P-1-d, M) F on device d. Idle 3(P-1) per device, as gpipe; peak min(P-d, M).
+
+    Raises Refusal for subsequences, or more stages per device than one.
+    """
+    fit("1f1b", request, (stages_per_device(1), whole_microbatches), (more_stages, cut("seq1f1b")))
+    return by_turns(request, "1f1b", lambda device: request.num_devices - 1 - device)
 
 
 ONE_F_ONE_B = Generator(

@@ -31,6 +31,7 @@ class Request:
     unit_microbatches: int = 1
     budget: float | None = None
     costs: CostModel = unit
+    ranks: tuple[int, ...] | None = None
 
     @property
     def num_microbatches(self) -> int:
@@ -41,7 +42,9 @@ class Request:
         num_stages = len(directions[0].placement)
         if self.layers is not None and len(self.layers) != num_stages:
             raise Refusal(f"--layers lists {len(self.layers)} counts for {num_stages} stages: one for each")
-        return Layout(self.num_devices, self.sequences, self.splits, tuple(directions), self.layers)
+        return Layout(
+            self.num_devices, self.sequences, self.splits, tuple(directions), self.layers, self.ranks
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Generator:
     """Raises Refusal."""
     stages_per_device: int = 1
     """The default of that knob."""
+    fewest_microbatches: Callable[[int], int] = lambda num_devices: 1
+    """Below which the order is not defined on so many devices."""
     cuts: bool = False
     """Whether it knows subsequences."""
     directions: int = 1
@@ -70,36 +75,39 @@ def straight(request: Request) -> Direction:
     return Direction("down", placement, tuple(range(request.num_microbatches)))
 
 
-def one_stage_per_device(request: Request, name: str, sibling: str) -> None:
-    """Raises Refusal where `request` asks for more stages per device than one."""
-    if request.stages_per_device != 1:
-        whole = "" if max(map(len, request.splits)) == 1 else " with --subsequences 1"
-        raise Refusal(
-            f"{name} puts one stage on each device, not {request.stages_per_device}: "
-            f"leave --stages-per-device at 1, or use {sibling}{whole}"
-        )
+def opposed(request: Request, placement: tuple[int, ...]) -> tuple[Direction, Direction]:
+    """Down by `placement`, up by its mirror; the microbatches alternate."""
+    count, last = request.num_microbatches, request.num_devices - 1
+    mirror = tuple(last - device for device in placement)
+    return (
+        Direction("down", placement, tuple(range(0, count, 2))),
+        Direction("up", mirror, tuple(range(1, count, 2))),
+    )
 
 
-def whole_microbatches(request: Request, name: str, sibling: str) -> None:
-    """Raises Refusal where `request` asks for subsequences."""
-    most = max(len(split) for split in request.splits)
-    if most > 1:
-        raise Refusal(f"{name} sends microbatches whole, not in {most} subsequences: use 1, or {sibling}")
+Cell = tuple[int | None, int | None]
+"""Microbatch and subsequence of an action."""
 
 
-def by_microbatch(request: Request, name: str, warm_up: Callable[[int], int]) -> Schedule:
-    """Whole microbatches through one stage per device, in their order, after `warm_up(device)` forwards.
+def travelling(layout: Layout) -> tuple[list[Cell], list[Cell]]:
+    """All cells in travelling order; and in that of their backwards: by microbatch, each from its last subsequence."""
+    cells = [
+        [layout.action(0, "F", m, q)[2:] for q in range(len(split))] for m, split in enumerate(layout.splits)
+    ]
+    return [cell for row in cells for cell in row], [cell for row in cells for cell in reversed(row)]
 
-    Raises Refusal where `request` asks for more stages or for subsequences.
+
+def by_turns(request: Request, name: str, warm_up: Callable[[int], int]) -> Schedule:
+    """One stage per device: `warm_up(device)` forwards, then a forward and a backward in turn, then the backwards left.
+
+    Raises Refusal for layers of another number of stages.
     """
-    one_stage_per_device(request, name, "interleaved-1f1b")
-    whole_microbatches(request, name, "seq1f1b")
     layout = request.layout([straight(request)])
-    microbatches = range(request.num_microbatches)
+    there, back = travelling(layout)
     program = tuple(
         in_turn(
-            [layout.action(device, "F", m, 0) for m in microbatches],
-            [layout.action(device, "B", m, 0) for m in microbatches],
+            [Action(device, "F", m, q) for m, q in there],
+            [Action(device, "B", m, q) for m, q in back],
             warm_up(device),
         )
         for device in range(request.num_devices)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contraflow.designer.format.schedule import Schedule
 
-from .request import Generator, Request, in_turn, one_stage_per_device, shape_name, straight
+from .fitting import fit, more_stages, stages_per_device
+from .request import Generator, Request, by_turns
 
 
 def make(request: Request) -> Schedule:
@@ -12,21 +13,11 @@ def make(request: Request) -> Schedule:
 
     Idle 3(P-1)/k per device; peak min((P-1-d+k)/k, M). With k = 1 it is 1f1b. Where the microbatches are cut
     differently, k is the most subsequences of any: fewer would stop at the first B of that one.
+    Raises Refusal for more stages per device than one.
     """
-    one_stage_per_device(request, "seq1f1b", "interleaved-1f1b")
-    layout = request.layout([straight(request)])
+    fit("seq1f1b", request, (stages_per_device(1),), (more_stages,))
     most = max(map(len, request.splits))
-    ups = [(m, q) for m, split in enumerate(request.splits) for q in range(len(split))]
-    downs = [(m, q) for m, split in enumerate(request.splits) for q in reversed(range(len(split)))]
-    program = tuple(
-        in_turn(
-            [layout.action(device, "F", m, q) for m, q in ups],
-            [layout.action(device, "B", m, q) for m, q in downs],
-            warm_up=request.num_devices - 2 - device + most,
-        )
-        for device in range(request.num_devices)
-    )
-    return Schedule(shape_name("seq1f1b", request), layout, program)
+    return by_turns(request, "seq1f1b", lambda device: request.num_devices - 2 - device + most)
 
 
 SEQ1F1B = Generator(

@@ -12,7 +12,8 @@ from contraflow.designer import costs
 from contraflow.designer.costs.unit import unit
 from contraflow.designer.design import preview
 from contraflow.designer.generators import GENERATORS, Request
-from contraflow.designer.generators.bsipipe import opposing_vs, units
+from contraflow.designer.generators.concatenation import units
+from contraflow.designer.generators.v_shaped import opposing_vs
 
 BUDGETS = (2, 2.25, 2.5, 2.75, 3)
 TABLE = {
