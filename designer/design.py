@@ -12,21 +12,29 @@ from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from . import costs, splits
+from . import costs, splits, topology
 from .costs.presets import DEFAULT
 from .costs.prices import CostModel
 from .format.check import check
 from .format.fault import InvalidScheduleError
 from .format.graph import build
 from .format.lowering import with_reductions
-from .format.schedule import Schedule
+from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
-from .memory import Curve, activation_curves
+from .explain import Explanation, explain
+from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
+from .topology import Traffic
+
+MICROBATCHES = 4
+"""Default of the generators that can do with so few."""
 
 SUBSEQUENCES = 4
 """Default cut of the generators that cut."""
+
+BALANCED = "balanced"
+"""The word for layers that make the devices equally busy."""
 
 MAX_ACTIONS = 1_000_000
 """Beyond this a slip is likelier than a wish, and the file would be too large to read."""
@@ -38,17 +46,22 @@ class DesignError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """All knobs. None stands for the generator's own default; `split` is `even`, `compute`, `time` or lengths."""
+    """All knobs. None stands for the generator's own default.
+
+    `split` is `even`, `compute`, `time` or lengths; `layers` is `balanced` or counts; `ranks` a mapping's name (see
+    topology.py) or the rank of each device.
+    """
 
     generator: str = "seq1f1b"
     devices: int = 4
-    microbatches: int = 4
+    microbatches: int | None = None
     subsequences: int | None = None
     stages_per_device: int | None = None
     sequence: int = 32768
     split: str | tuple[int, ...] = "even"
     multiple: int = splits.TILE
-    layers: tuple[int, ...] | None = None
+    layers: str | tuple[int, ...] | None = None
+    ranks: str | tuple[int, ...] | None = None
     unit_microbatches: int = 1
     budget: float | None = None
     costs: str | None = None
@@ -71,6 +84,10 @@ class Design:
         return self.subsequences or (SUBSEQUENCES if self.kind.cuts else 1)
 
     @property
+    def num_microbatches(self) -> int:
+        return self.microbatches or max(MICROBATCHES, self.kind.fewest_microbatches(self.devices))
+
+    @property
     def num_stages_per_device(self) -> int:
         return self.stages_per_device or self.kind.stages_per_device
 
@@ -78,7 +95,7 @@ class Design:
     def num_actions(self) -> int:
         """Forwards and backwards of one direction's stages: about the size of what is made."""
         stages = self.devices * self.num_stages_per_device
-        return 2 * stages * self.microbatches * self.num_subsequences
+        return 2 * stages * self.num_microbatches * self.num_subsequences
 
     def lengths(self) -> tuple[int, ...]:
         """Tokens of the subsequences. Raises DesignError, SplitError or CostError."""
@@ -123,17 +140,37 @@ def make(design: Design) -> Schedule:
         _check_sizes(design)
         request = Request(
             num_devices=design.devices,
-            sequences=(design.sequence,) * design.microbatches,
-            splits=(design.lengths(),) * design.microbatches,
+            sequences=(design.sequence,) * design.num_microbatches,
+            splits=(design.lengths(),) * design.num_microbatches,
             stages_per_device=design.num_stages_per_device,
-            layers=design.layers,
+            layers=design.layers if isinstance(design.layers, tuple) else None,
             unit_microbatches=design.unit_microbatches,
             budget=design.budget,
             costs=costs.named(design.costs or "unit"),
+            ranks=design.ranks if isinstance(design.ranks, tuple) else None,
         )
-        return replace(kind.make(request), design=knobs(design))
+        schedule = kind.make(request)
+        # What fits a layout is found on one, and may change the order.
+        if isinstance(design.layers, str):
+            request = replace(request, layers=_fitted_layers(design, schedule.layout))
+            schedule = kind.make(request)
+        if isinstance(design.ranks, str):
+            request = replace(request, ranks=_fitted_ranks(design, schedule.layout))
+            schedule = kind.make(request)
+        return replace(schedule, design=knobs(design))
     except (Refusal, splits.SplitError, costs.CostError) as error:
         raise DesignError(str(error)) from None
+
+
+def _fitted_layers(design: Design, layout: Layout) -> tuple[int, ...]:
+    if design.layers != BALANCED:
+        raise DesignError(f"no layers {design.layers!r}; there are {BALANCED}, and lists such as 7,9,9,7")
+    return splits.balanced(layout, costs.named(design.costs or DEFAULT))
+
+
+def _fitted_ranks(design: Design, layout: Layout) -> tuple[int, ...]:
+    assert isinstance(design.ranks, str)
+    return topology.mapped(design.ranks, layout, costs.named(design.costs or DEFAULT))
 
 
 def _check_sizes(design: Design) -> None:
@@ -142,14 +179,17 @@ def _check_sizes(design: Design) -> None:
         value = getattr(design, name)
         if value is not None and value < 1:
             raise DesignError(f"--{name.replace('_', '-')} is {value}; at least 1 belongs there")
-    fewest = min(design.layers or (0,))
-    if fewest < 0:
-        raise DesignError(f"--layers lists {fewest}; a stage holds at least 0")
+    if isinstance(design.layers, tuple) and min(design.layers, default=0) < 0:
+        raise DesignError(f"--layers lists {min(design.layers)}; a stage holds at least 0")
+    if isinstance(design.ranks, tuple) and (
+        len(design.ranks) != design.devices or set(design.ranks) != set(range(len(design.ranks)))
+    ):
+        raise DesignError(f"--ranks lists each of 0 to {design.devices - 1} once, one for each device")
     if design.budget is not None and not isfinite(design.budget):
         raise DesignError(f"--budget is {design.budget}; a finite number belongs there")
     if design.num_actions > MAX_ACTIONS:
         raise DesignError(
-            f"{design.devices} devices x {design.num_stages_per_device} stages x {design.microbatches} microbatches "
+            f"{design.devices} devices x {design.num_stages_per_device} stages x {design.num_microbatches} microbatches "
             f"x {design.num_subsequences} subsequences are {design.num_actions} actions; at most {MAX_ACTIONS} are made"
         )
 
@@ -170,8 +210,8 @@ def parted(schedule: Schedule, design: Design) -> bool:
         made = make(design)
     except DesignError:
         return True
-    # Which rank plays which device is no knob.
-    layout = replace(schedule.layout, ranks=None)
+    # Where no knob says which rank plays which device, that is the file's own affair.
+    layout = schedule.layout if design.ranks else replace(schedule.layout, ranks=None)
     return (made.program, made.layout) != (schedule.program, layout)
 
 
@@ -187,16 +227,19 @@ def from_knobs(values: Mapping[str, Any]) -> Design:
     """The design in a file's provenance; unknown knobs are passed over. Raises DesignError for wrong types."""
     known = {field.name for field in fields(Design)}
     table = {key: value for key, value in values.items() if key in known}
-    split = table.pop("split", "even")
+    worded: dict[str, Any] = {}
+    for name in ("split", "layers", "ranks"):
+        value = table.pop(name, None)
+        if isinstance(value, list) and all(type(number) is int for number in value):
+            value = tuple(value)
+        if not isinstance(value, (str, tuple, type(None))):
+            raise DesignError(f"$.design: {name} is neither a word nor a list of whole numbers")
+        if value is not None:
+            worded[name] = value
     try:
-        design = from_table(Design, table, "$.design")
+        return replace(from_table(Design, table, "$.design"), **worded)
     except ConfigError as error:
         raise DesignError(str(error)) from None
-    if isinstance(split, list) and all(type(length) is int and length > 0 for length in split):
-        split = tuple(split)
-    if not isinstance(split, (str, tuple)):
-        raise DesignError("$.design: split is neither a word nor a list of lengths")
-    return replace(design, split=split)
 
 
 @dataclass(frozen=True)
@@ -207,11 +250,43 @@ class Preview:
     timeline: Timeline
     curves: tuple[Curve, ...]
     """Activation per device, in whole microbatches through a device's share."""
+    costs: CostModel
 
     @cached_property
     def peak(self) -> float:
         """The largest activation of any device."""
         return max(curve.peak for curve in self.curves)
+
+    @cached_property
+    def memory(self) -> tuple[ByteCurve, ...] | None:
+        """Bytes on every GPU of a device over time; None where the costs know of no model."""
+        if self.costs.footprint is None:
+            return None
+        return byte_curves(self.timeline, self.costs.footprint(self.schedule.layout))
+
+    @cached_property
+    def peak_bytes(self) -> float | None:
+        """The most bytes on any GPU."""
+        return None if self.memory is None else max(curve.peak for curve in self.memory)
+
+    @cached_property
+    def traffic(self) -> Traffic | None:
+        """Bytes from node to node in one step; None where the costs know of no model."""
+        return topology.traffic(self.schedule.layout, self.timeline.prices.network, self.costs)
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """What every action waited for, and why devices idled."""
+        design = carried(self.schedule)
+        return explain(self.timeline, None if design is None else design.budget)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens of all replicas in a step, over its time; None where the costs know neither."""
+        training = self.costs.training
+        if training is None or not self.step:
+            return None
+        return sum(self.schedule.layout.sequences) * training.batch_size * training.replicas / self.step
 
     @property
     def makespan(self) -> float:
@@ -246,4 +321,4 @@ def preview(schedule: Schedule, cost_model: CostModel) -> Preview:
     if any(prices.reduction):
         graph = build(with_reductions(schedule))
     timeline = simulate(graph, prices)
-    return Preview(schedule, timeline, activation_curves(timeline))
+    return Preview(schedule, timeline, activation_curves(timeline), cost_model)

@@ -22,7 +22,7 @@ LAYERS = (
     ("generators",),
     ("splits", "simulate"),
     ("memory", "topology"),
-    ("explain",),
+    ("explain", "difference"),
     ("design",),
     ("search", "interchange", "export", "lessons"),
     ("tui",),

@@ -28,7 +28,7 @@ GENERATOR_NAMES = sorted(GENERATORS)
 
 
 @cache
-def example(generator: str = "seq1f1b", costs_name: str = "unit", microbatches: int = 4) -> Preview:
+def example(generator: str = "seq1f1b", costs_name: str = "unit", microbatches: int | None = None) -> Preview:
     design = Design(generator=generator, devices=4, microbatches=microbatches)
     return preview(make(design), costs.named(costs_name))
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -76,19 +76,26 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(map(whole, text.split(",")))
 
 
-def split(text: str) -> str | tuple[int, ...]:
-    """A word, which the design judges, or lengths in tokens."""
+def listed(text: str) -> str | tuple[int, ...]:
+    """A word, which the design judges, or whole numbers with commas between."""
     return counts(text) if re.fullmatch(r"[\d,]+", text) else text
 
 
-def cap(text: str) -> float:
-    """A memory cap: so far in whole microbatches alone."""
-    if re.fullmatch(r"[\d.]+ ?([KMGT]i?)?B", text, re.IGNORECASE):
-        raise typer.BadParameter(
-            f"{text} is in bytes, which this version does not price yet; "
-            "give whole microbatches of activation, such as --cap 2.5"
-        )
-    return amount(text)
+class MemoryCap(NamedTuple):
+    """What a device may hold: bytes on each GPU, or whole microbatches of activation."""
+
+    amount: float
+    in_bytes: bool
+
+
+def cap(text: str) -> MemoryCap:
+    """A bare number of whole microbatches, or bytes such as 70GiB or 80GB."""
+    sized = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(?:([KMGT])(i?))?B", text, re.IGNORECASE)
+    if sized is None:
+        return MemoryCap(amount(text), in_bytes=False)
+    number, prefix, binary = sized.groups()
+    power = "KMGT".index(prefix.upper()) + 1 if prefix else 0
+    return MemoryCap(amount(number) * (1024 if binary else 1000) ** power, in_bytes=True)
 
 
 def _or_no_color(given: bool) -> bool:
@@ -100,12 +107,13 @@ Json = Annotated[bool, typer.Option("--json", help="answer in JSON")]
 Costs = Annotated[str, typer.Option("--costs", metavar="COSTS", help=f"the clock: {COSTS}")]
 Mono = Annotated[bool, typer.Option("--mono", callback=_or_no_color, help="no colours, as with NO_COLOR")]
 Ascii = Annotated[bool, typer.Option("--ascii", help="for terminals without block characters")]
+# typer knows no tuples of its own: the parser makes a MemoryCap.
 Cap = Annotated[
-    float | None,
+    Any,
     typer.Option(
         "--cap",
-        metavar="N",
+        metavar="CAP",
         parser=cap,
-        help="whole microbatches of activation; exit code 1 where a device holds more",
+        help="whole microbatches of activation, or bytes such as 70GiB; exit code 1 where a device holds more",
     ),
 ]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from .exit import Complaint, Exit, complaint
 from .output import narrate, put
 
-# In the order in which they are listed. The function NAME in the module NAME runs a command; typer, which reads the
-# flags off that function, is loaded only then: the overview has no time for it.
+# In the order in which they are listed. The function NAME in the module NAME runs a command (NAME_ where NAME is a
+# word of Python's); typer, which reads the flags off that function, is loaded only then: the overview has no time.
 COMMANDS = {
     "new": "write a schedule file: a generator's order for the knobs given",
     "design": "the terminal UI",
@@ -16,6 +16,9 @@ COMMANDS = {
     "check": "every fault of a schedule file, at once, each with its place",
     "simulate": "makespan, idle time and peak memory, device by device",
     "compare": "schedules side by side on one clock",
+    "diff": "actions added, removed and moved from one schedule to another",
+    "explain": "what an action waited for, the critical path, and idle time by its causes",
+    "import": "another tool's schedule as a schedule file: the CSV of PyTorch's pipeline runtime",
     "run": "train on a schedule, and hold the time it takes against the prediction",
     "verify": "whether a schedule's gradients are those of the same model in one process",
     "doctor": "what works on this machine",
@@ -70,10 +73,12 @@ def _dispatch(arguments: Sequence[str]) -> Exit:
 
 def _run(name: str, arguments: Sequence[str]) -> Exit:
     from importlib import import_module
+    from keyword import iskeyword
 
     from . import command
 
-    return command.run(name, getattr(import_module(f".{name}", __package__), name), arguments)
+    ours = f"{name}_" if iskeyword(name) else name
+    return command.run(name, getattr(import_module(f".{ours}", __package__), ours), arguments)
 
 
 def overview() -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contraflow.designer.costs.presets import DEFAULT
-from contraflow.designer.design import SUBSEQUENCES, Design, make
+from contraflow.designer.design import BALANCED, MICROBATCHES, SUBSEQUENCES, Design, make
 from contraflow.designer.format import file
 from contraflow.designer.generators import GENERATORS
+from contraflow.designer.topology import BEST, MAPPINGS
 
-from .arguments import COSTS, Json, counts, real, split, whole
+from .arguments import COSTS, Json, listed, real, whole
 from .exit import Complaint, Exit
 from .output import draw, narrate, put, put_json
 
@@ -38,7 +39,9 @@ def knob(metavar: str, parser: Any, default: object, help: str) -> Any:
 
 
 Devices = Annotated[int | None, knob("P", whole, REST.devices, "positions in the pipeline")]
-Microbatches = Annotated[int | None, knob("M", whole, REST.microbatches, "over all directions")]
+Microbatches = Annotated[
+    int | None, knob("M", whole, f"{MICROBATCHES}, or the least possible", "over all directions")
+]
 Subsequences = Annotated[
     int | None,
     knob("K", whole, f"{SUBSEQUENCES} where the generator cuts, else 1", "parts of each sequence"),
@@ -51,9 +54,21 @@ SequenceLength = Annotated[
 ]
 # typer knows neither unions nor tuples of any length.
 Split = Annotated[
-    Any, knob("SPLIT", split, REST.split, "even, compute, time, or lengths such as 512,384,128")
+    Any, knob("SPLIT", listed, REST.split, "even, compute, time, or lengths such as 512,384,128")
 ]
-Layers = Annotated[Any, knob("LIST", counts, "alike", "layers of each stage, such as 7,9,9,7")]
+Layers = Annotated[
+    Any,
+    knob(
+        "LIST",
+        listed,
+        "alike",
+        f"layers of each stage, such as 7,9,9,7, or {BALANCED}: embedding and head counted",
+    ),
+]
+RanksOfDevices = Annotated[
+    Any,
+    knob("RANKS", listed, "device d on rank d", f"{', '.join(MAPPINGS)}, {BEST}, or the rank of each device"),
+]
 Multiple = Annotated[
     int | None,
     knob("TOKENS", whole, REST.multiple, "of which compute and time put the borders on multiples"),
@@ -71,7 +86,7 @@ CostsOfOrder = Annotated[
     knob(
         "COSTS",
         str,
-        f"unit, and {DEFAULT} for --split compute and time",
+        f"unit, and {DEFAULT} for --split, --layers and --ranks that ask for costs",
         f"what an order is made for: {COSTS}",
     ),
 ]
@@ -88,6 +103,7 @@ def new(
     split: Split = None,
     multiple: Multiple = None,
     layers: Layers = None,
+    ranks: RanksOfDevices = None,
     unit_microbatches: UnitMicrobatches = None,
     budget: Budget = None,
     costs: CostsOfOrder = None,
@@ -111,6 +127,7 @@ def new(
         "split": split,
         "multiple": multiple,
         "layers": layers,
+        "ranks": ranks,
         "unit_microbatches": unit_microbatches,
         "budget": budget,
         "costs": costs,
@@ -143,7 +160,9 @@ def _list(generators: list[Generator], json: bool) -> None:
     if json:
         put_json([described(generator) for generator in generators])
     else:
-        everywhere = "All take --devices, --microbatches, --stages-per-device, --sequence and --layers."
+        everywhere = (
+            "All take --devices, --microbatches, --stages-per-device, --sequence, --layers and --ranks."
+        )
         draw(table(generators), "", everywhere)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from contraflow.designer.export.axis import scale
 from contraflow.designer.export.text import figures, percent, shape
 from contraflow.designer.format.check import load
 from contraflow.designer.format.schedule import Layout
+from contraflow.designer.topology import mapped
+
+from .arguments import MemoryCap
+
+GIB = 2**30
 
 
 def read(path: Path, cost_model: CostModel) -> Preview:
@@ -24,6 +30,13 @@ def read(path: Path, cost_model: CostModel) -> Preview:
         return preview(schedule, cost_model)
     except CostError as error:
         raise CostError(f"{path}: {error}") from None
+
+
+def on_ranks(shown: Preview, word: str) -> Preview:
+    """The same schedule with its devices on the ranks that the word means. Raises CostError."""
+    layout = shown.schedule.layout
+    ranks = mapped(word, layout, shown.costs)
+    return preview(replace(shown.schedule, layout=replace(layout, ranks=ranks)), shown.costs)
 
 
 def facts(shown: Preview) -> dict[str, Any]:
@@ -38,8 +51,12 @@ def facts(shown: Preview) -> dict[str, Any]:
         "step": shown.step,
         "bubble": shown.bubble,
         "peak_activation": shown.peak,
+        "ranks": shown.schedule.layout.ranks,
         "weights": weights_held(shown.schedule.layout),
         "actions": shown.schedule.num_actions,
+        "tokens_per_s": shown.tokens_per_second,
+        "peak_bytes": shown.peak_bytes,
+        "bytes_between_nodes": None if shown.traffic is None else shown.traffic.total,
         "devices": [
             {
                 "busy": use.busy,
@@ -47,10 +64,16 @@ def facts(shown: Preview) -> dict[str, Any]:
                 "first": use.first,
                 "last": use.last,
                 "peak_activation": curve.peak,
+                "peak_bytes": held,
             }
-            for use, curve in zip(timeline.devices, shown.curves, strict=True)
+            for use, curve, held in zip(timeline.devices, shown.curves, peak_bytes(shown), strict=True)
         ],
     }
+
+
+def peak_bytes(shown: Preview) -> list[float] | list[None]:
+    """The most bytes of each device, each None where the costs know of no model."""
+    return [None] * len(shown.curves) if shown.memory is None else [curve.peak for curve in shown.memory]
 
 
 def weights_held(layout: Layout) -> float:
@@ -68,6 +91,12 @@ def headline(shown: Preview) -> str:
     if shown.step != shown.makespan:
         [unit, [step]] = times([shown], [shown.step])
         parts.insert(1, f"step {step} {unit}")
+    if shown.tokens_per_second is not None:
+        parts.append(f"{shown.tokens_per_second:,.0f} tokens/s")
+    if shown.peak_bytes is not None:
+        parts.append(f"peak {gibibytes(shown.peak_bytes)}")
+    if shown.traffic is not None and shown.traffic.total:
+        parts.append(f"{gibibytes(shown.traffic.total)} between nodes")
     return f"{shown.schedule.name}: {', '.join(shape(shown))}\n{', '.join(parts)}\n"
 
 
@@ -80,39 +109,74 @@ def device_table(shown: Preview, over: Sequence[int]) -> Table:
         heads.append(f"{name} ({unit})" if unit else name)
         columns.append(cells)
     columns.append(column([curve.peak for curve in shown.curves]))
-    table = plain_table("device", *heads, "peak")
+    heads.append("activation" if shown.memory else "peak")
+    if shown.memory:
+        columns.append([f"{curve.peak / GIB:.1f}" for curve in shown.memory])
+        heads.append("memory (GiB)")
+    table = plain_table("device", *heads)
     for device, row in enumerate(zip(*columns, strict=True)):
-        table.add_row(str(device), *row, "over the cap" if device in over else "")
+        table.add_row(str(device), *row, "over" if device in over else "")
     return table
 
 
-def over_cap(shown: Preview, cap: float) -> list[int]:
-    """The devices whose activation exceeds the cap."""
-    return [device for device, curve in enumerate(shown.curves) if curve.peak > cap + 1e-9]
+def over_cap(shown: Preview, cap: MemoryCap) -> list[int]:
+    """The devices that hold more than the cap. Raises CostError for bytes where the costs know of no model."""
+    return [device for device, held in enumerate(_held(shown, cap)) if held > cap.amount * (1 + 1e-9)]
+
+
+def excess(shown: Preview, cap: MemoryCap, over: Sequence[int]) -> str:
+    """Which devices are over the cap, and what they hold."""
+    held = _held(shown, cap)
+    word = gibibytes if cap.in_bytes else "{:.4g}".format
+    devices = ", ".join(f"device {device} ({word(held[device])})" for device in over)
+    return f"over the cap of {word(cap.amount)}{'' if cap.in_bytes else ' whole microbatches'}: {devices}"
+
+
+def _held(shown: Preview, cap: MemoryCap) -> list[float]:
+    if not cap.in_bytes:
+        return [curve.peak for curve in shown.curves]
+    if shown.memory is None:
+        raise CostError(
+            f"{shown.costs.name} knows of no bytes: a cap in bytes needs --costs MODEL-HARDWARE or a model.toml"
+        )
+    return [curve.peak for curve in shown.memory]
+
+
+def gibibytes(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.1f} MiB"
 
 
 def speedup(first: Preview, other: Preview) -> float | None:
     """How many times faster than the first; None where nothing takes any time."""
-    return first.makespan / other.makespan if other.makespan else None
+    return first.step / other.step if other.step else None
 
 
-def comparison_table(files: Sequence[Path], previews: Sequence[Preview]) -> Table:
-    """One row for each schedule."""
+def comparison_table(names: Sequence[str], previews: Sequence[Preview]) -> Table:
+    """One row for each schedule; times are of a whole step where the costs know one."""
     ratios = [speedup(previews[0], shown) for shown in previews]
-    unit, makespans = times(previews, [shown.makespan for shown in previews])
-    columns = [
-        short_names(files),
-        makespans,
-        ["-" if ratio is None else f"{ratio:.3f}x" for ratio in ratios],
-        [percent(shown.bubble) for shown in previews],
-        column([shown.peak for shown in previews]),
-        [f"{weights}x" for weights in column([weights_held(shown.schedule.layout) for shown in previews])],
-        [str(shown.schedule.num_actions) for shown in previews],
-    ]
-    makespan = f"makespan ({unit})" if unit else "makespan"
-    table = plain_table("schedule", makespan, "speed-up", "bubble", "peak", "weights", "actions")
+    word = "step" if previews[0].timeline.prices.clock == "seconds" else "makespan"
+    unit, makespans = times(previews, [shown.step for shown in previews])
+    columns = {
+        f"{word}\n({unit})" if unit else word: makespans,
+        "speed-up": ["-" if ratio is None else f"{ratio:.3f}x" for ratio in ratios],
+        "bubble": [percent(shown.bubble) for shown in previews],
+    }
+    held = column([weights_held(shown.schedule.layout) for shown in previews])
+    weights = {"weights": [f"{times}x" for times in held]}
+    if previews[0].costs.footprint is None:
+        columns |= {"peak": column([shown.peak for shown in previews])} | weights
+        columns["actions"] = [str(shown.schedule.num_actions) for shown in previews]
+    else:
+        columns["tokens\nper s"] = [f"{shown.tokens_per_second or 0:,.0f}" for shown in previews]
+        columns["memory\n(GiB)"] = [f"{(shown.peak_bytes or 0) / GIB:.1f}" for shown in previews]
+        columns |= weights
+        if previews[0].timeline.prices.network.nodes:
+            between = [shown.traffic.total if shown.traffic else 0 for shown in previews]
+            columns["between\nnodes\n(GiB)"] = [f"{size / GIB:.1f}" for size in between]
+    table = plain_table("schedule", *columns)
     table.columns[0].justify, table.columns[0].overflow = "left", "fold"
-    for row in zip(*columns, strict=True):
+    for row in zip(names, *columns.values(), strict=True):
         table.add_row(*row)
     return table
 
@@ -158,7 +222,7 @@ def plain_table(*heads: str) -> Table:
     """A table of numbers, without rules."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for head in heads:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     return table
 
 

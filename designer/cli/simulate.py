@@ -16,11 +16,10 @@ def simulate(file: File, costs: Costs = "unit", cap: Cap = None, json: Json = Fa
     shown = report.read(file, named(costs))
     over = [] if cap is None else report.over_cap(shown, cap)
     if json:
-        put_json(report.facts(shown) | ({} if cap is None else {"cap": cap, "over_cap": over}))
+        put_json(report.facts(shown) | ({} if cap is None else {"cap": cap.amount, "over_cap": over}))
     else:
         draw(report.headline(shown), report.device_table(shown, over), "", shown.caption)
     if cap is not None and over:
-        devices = ", ".join(f"device {device} ({shown.curves[device].peak:.4g})" for device in over)
-        narrate(f"{file}: over the cap of {cap:.4g} whole microbatches: {devices}")
+        narrate(f"{file}: {report.excess(shown, cap, over)}")
         return Exit.FINDINGS
     return Exit.FINE

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contraflow.designer.costs.presets import HARDWARE, MODELS
-from contraflow.designer.design import Design
+from contraflow.designer.design import BALANCED, Design
 from contraflow.designer.generators import GENERATORS
+from contraflow.designer.topology import BEST, MAPPINGS
 
 Choice = tuple[str, str]
 """What is typed, and what it means."""
@@ -151,6 +152,11 @@ def _double(design: Design, by: int) -> Design:
 
 EVENLY = "evenly"
 
+IN_ORDER = "in order"
+"""Device d on rank d."""
+
+RANKINGS = (*MAPPINGS, BEST)
+
 
 def _budget(design: Design) -> float:
     # The default of the generators that have one, as `new --budget` states it.
@@ -167,11 +173,29 @@ def _type_budget(design: Design, text: str) -> Design:
 def _type_layers(design: Design, text: str) -> Design:
     if text.strip() == EVENLY:
         return replace(design, layers=None)
+    if text.strip() == BALANCED:
+        return replace(design, layers=BALANCED)
     try:
         parts = [0 if part == "0" else whole(part) for part in text.replace(",", " ").split()]
     except Slip:
-        raise Slip("layers are listed one number for each stage, such as 8,8,8,7") from None
+        raise Slip(f"layers are {BALANCED}, or listed one number for each stage, such as 8,8,8,7") from None
     return replace(design, layers=tuple(parts) or None)
+
+
+def _type_ranks(design: Design, text: str) -> Design:
+    word = text.strip()
+    if word in ("", IN_ORDER):
+        return replace(design, ranks=None)
+    if word in RANKINGS:
+        return replace(design, ranks=word)
+    try:
+        return replace(design, ranks=tuple(int(part) for part in word.replace(",", " ").split()))
+    except ValueError:
+        raise Slip(f"ranks are {', '.join(RANKINGS)}, or one number for each device, such as 0,3,1,2") from None
+
+
+def _listed(value: str | tuple[int, ...]) -> str:
+    return value if isinstance(value, str) else ",".join(map(str, value))
 
 
 def costs_choices() -> list[Choice]:
@@ -212,7 +236,7 @@ KNOBS = (
     ),
     _count("devices", "devices", lambda design: design.devices),
     _count("stages_per_device", "stages/device", lambda design: design.num_stages_per_device, rests=True),
-    _count("microbatches", "microbatches", lambda design: design.microbatches),
+    _count("microbatches", "microbatches", lambda design: design.num_microbatches, rests=True),
     Knob(
         "subsequences",
         "subsequences",
@@ -232,7 +256,7 @@ KNOBS = (
     Knob(
         "split",
         "split",
-        lambda design: design.split if isinstance(design.split, str) else ",".join(map(str, design.split)),
+        lambda design: _listed(design.split),
         _type_split,
         _turn_split,
         choices=lambda: list(SPLITS.items()),
@@ -257,9 +281,17 @@ KNOBS = (
     Knob(
         "layers",
         "layers",
-        lambda design: ",".join(map(str, design.layers)) if design.layers else EVENLY,
+        lambda design: _listed(design.layers or EVENLY),
         _type_layers,
         rested=lambda design: replace(design, layers=None),
+    ),
+    Knob(
+        "ranks",
+        "ranks",
+        lambda design: _listed(design.ranks or IN_ORDER),
+        _type_ranks,
+        rested=lambda design: replace(design, ranks=None),
+        choices=lambda: [(IN_ORDER, "device d on rank d"), *((name, "for the nodes of the costs") for name in RANKINGS)],
     ),
     Knob(
         "costs",

@@ -85,10 +85,29 @@ def test_cap(contraflow: Callable[..., Any], seq: Path, cap: str, over: list[int
     assert contraflow("simulate", seq, "--cap", cap, "--json").json["over_cap"] == over
 
 
-def test_a_cap_in_bytes_is_not_taken_for_microbatches(contraflow: Callable[..., Any], seq: Path) -> None:
+def test_a_cap_in_bytes_is_held_against_the_bytes_of_a_model(contraflow: Callable[..., Any], seq: Path) -> None:
     shown = contraflow("simulate", seq, "--cap", "70GiB")
     assert (shown.code, shown.out) == (2, "")
-    assert "microbatches" in shown.err
+    assert "unit knows of no bytes: a cap in bytes needs --costs MODEL-HARDWARE" in shown.err
+    figures = contraflow("simulate", seq, "--costs", "llama3-1b-h100", "--json").json
+    held = [device["peak_bytes"] for device in figures["devices"]]
+    assert figures["peak_bytes"] == max(held)
+    for over, cap in (([], max(held)), ([held.index(max(held))], 0.999 * max(held))):
+        shown = contraflow("simulate", seq, "--costs", "llama3-1b-h100", "--cap", f"{cap + 1:.0f}B", "--json")
+        assert (shown.code, shown.json["over_cap"]) == (bool(over), over)
+    words = contraflow("simulate", seq, "--costs", "llama3-1b-h100", "--cap", "0.5 GiB").err
+    assert "over the cap of 0.5 GiB: device 0 (" in words
+
+
+@pytest.mark.parametrize("cap", ["70GB", "70gib", "70 GiB", "71680MiB", "70000 mb", "73400320KiB", "75161927680B"])
+def test_bytes_may_be_written_in_many_ways(contraflow: Callable[..., Any], seq: Path, cap: str) -> None:
+    shown = contraflow("simulate", seq, "--costs", "gpt-1.3b-h200", "--cap", cap, "--json")
+    assert 70e9 <= shown.json["cap"] <= 70 * 2**30
+
+
+@pytest.mark.parametrize("cap", ["70G", "GiB", "7.0.1GiB", "-1GiB", "70 PiB", "inf GiB", "1e3GiB"])
+def test_a_cap_that_is_none_is_a_slip(contraflow: Callable[..., Any], seq: Path, cap: str) -> None:
+    assert contraflow("simulate", seq, "--cap", cap).code == 2
 
 
 def test_faults_end_a_simulation(contraflow: Callable[..., Any], broken: Path) -> None:
@@ -123,6 +142,23 @@ def test_compare_warns_of_unequal_work(contraflow: Callable[..., Any], seq: Path
     contraflow("new", "1f1b", "--devices", 8, "-o", "wider.json")
     assert "devices (4, 8)" in contraflow("compare", seq, "wider.json").err
     assert not contraflow("compare", seq, "wider.json", "--costs", "llama3-8b-h100").err
+
+
+def test_compare_tries_the_mappings_of_devices_to_ranks(contraflow: Callable[..., Any], tmp_path: Path) -> None:
+    contraflow("new", "bsipipe", "--devices", 8, "--subsequences", 2, "--sequence", 4096, "-o", "bsi.json")
+    model = tmp_path / "two-nodes.toml"
+    model.write_text('[model]\npreset = "llama3-8b"\n[hardware]\npreset = "h100"\ngpus_per_node = 4\n')
+    rows = contraflow("compare", "bsi.json", "--ranks", "linear,fold", "--costs", model, "--json").json
+    assert [row["ranks"] for row in rows] == [list(range(8)), [0, 1, 4, 5, 6, 7, 2, 3]]
+    assert rows[0]["bytes_between_nodes"] > rows[1]["bytes_between_nodes"] > 0
+    assert rows[1]["speedup"] > 1
+    table = contraflow("compare", "bsi.json", "--ranks", "linear,fold,best", "--costs", model).out
+    assert "between" in table
+    assert "bsi.json, best" in table
+    assert max(map(len, table.splitlines())) <= 80
+    refused = contraflow("compare", "bsi.json", "--ranks", "fold")
+    assert (refused.code, refused.out) == (2, "")
+    assert "knows no nodes" in refused.err
 
 
 # show

@@ -59,7 +59,6 @@ def test_defaults_of_new(contraflow: Callable[..., Any]) -> None:
     assert made["design"] == {
         "generator": "bsipipe",
         "devices": 4,
-        "microbatches": 4,
         "sequence": 32768,
         "split": "even",
         "multiple": 128,
@@ -90,3 +89,28 @@ def test_list_names_every_generator_and_its_knobs(contraflow: Callable[..., Any]
     assert all(name in listed.out for name in GENERATORS)
     assert "--budget" in described["bsipipe"]["knobs"]
     assert described["gpipe"]["knobs"] == []
+
+
+def test_layers_and_ranks_that_fit_the_costs(contraflow: Callable[..., Any]) -> None:
+    flags = ["--devices", 8, "--subsequences", 2, "--sequence", 8192, "--costs", "llama3-8b-h100"]
+    made = contraflow("new", "bsipipe", *flags, "--layers", "balanced", "--ranks", "fold").json
+    assert sum(made["layers"]) == 32
+    assert made["layers"][0] + made["layers"][-1] < 4, "the head is worth a layer or more"
+    assert sorted(made["ranks"]) == list(range(8))
+    listed = contraflow("new", "1f1b", "--layers", "9,9,8,6", "--ranks", "3,2,1,0").json
+    assert (listed["layers"], listed["ranks"]) == ([9, 9, 8, 6], [3, 2, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--layers", "evenly"], "no layers 'evenly'; there are balanced, and lists such as 7,9,9,7"),
+        (["--layers", "balanced", "--costs", "unit"], "unit knows no model to balance"),
+        (["--ranks", "1,2,3,4"], "--ranks lists each of 0 to 3 once"),
+        (["--ranks", "spiral"], "no mapping 'spiral'"),
+    ],
+)
+def test_layers_and_ranks_that_are_none(contraflow: Callable[..., Any], flags: list[str], reason: str) -> None:
+    made = contraflow("new", "seq1f1b", *flags)
+    assert (made.code, made.out) == (2, "")
+    assert reason in made.err

@@ -195,4 +195,4 @@ def test_the_cursor_visits_every_bar_both_ways() -> None:
 def test_a_refusal_speaks_of_knobs_not_of_options() -> None:
     found = answer(Draft(Design(generator="gpipe", stages_per_device=2)))
     assert isinstance(found, Refusal)
-    assert "leave stages per device at 1" in found.message
+    assert "use stages per device 1" in found.message
