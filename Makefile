@@ -17,7 +17,7 @@ HAS_TORCH := -c 'from importlib.metadata import version as v; exit(tuple(map(int
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench types clean
+.PHONY: help demo test check bench study types clean
 
 help:  ## this list
 	@echo "make TARGET, one of:"
@@ -42,6 +42,9 @@ check: $(STAMP) types  ## lint, formatting, types
 
 bench: $(STAMP)  ## how fast the designer and the engine are on this machine
 	@$(BIN)/python examples/bench $(ARGS)
+
+study: $(STAMP)  ## the pages of examples/study: all schedules on one model, predictions against published figures
+	@$(BIN)/python examples/study
 
 types:  ## build/types: links that lay the folders out as the contraflow package, for mypy or PYTHONPATH
 	@mkdir -p $(TYPES)

@@ -11,6 +11,7 @@ from contraflow.designer.format.schedule import Action, Kind, Schedule
 from .fitting import (
     Misfit,
     Shape,
+    at_least,
     cut,
     even_devices,
     fit,
@@ -52,13 +53,7 @@ def make(request: Request) -> Schedule:
 
 
 def _enough(shape: Shape) -> Misfit | None:
-    least = 2 * shape.devices - 2
-    if shape.microbatches >= least:
-        return None
-    return Misfit(
-        f"fills {shape.devices} devices from both ends with at least {least} microbatches, not {shape.microbatches}",
-        (replace(shape, microbatches=least),),
-    )
+    return at_least(shape, 2 * shape.devices - 2)
 
 
 def _both_ways(shape: Shape) -> Misfit | None:

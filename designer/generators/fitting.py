@@ -112,6 +112,17 @@ def in_groups(shape: Shape, size: int) -> Misfit | None:
     )
 
 
+def at_least(shape: Shape, least: int) -> Misfit | None:
+    """The rule of a warm-up that so many microbatches fill."""
+    if shape.microbatches >= least:
+        return None
+    devices = "1 device" if shape.devices == 1 else f"{shape.devices} devices"
+    return Misfit(
+        f"fills {devices} with at least {least} microbatches, not {shape.microbatches}",
+        (replace(shape, microbatches=least),),
+    )
+
+
 def interleaved_group(shape: Shape) -> int | None:
     """How many subsequences in a row an interleaved order sends through one stage: P or else Pk; None for neither.
 

@@ -6,11 +6,20 @@ ZB-H1 and ZB-H2; and ZB-H1 over the subsequences of each sequence (2406.03488).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from contraflow.designer.format.schedule import Action, Schedule
 
-from .fitting import Misfit, Shape, cut, fit, more_stages, stages_per_device, whole, whole_microbatches
+from .fitting import (
+    Misfit,
+    Shape,
+    at_least,
+    cut,
+    fit,
+    more_stages,
+    stages_per_device,
+    whole,
+    whole_microbatches,
+)
 from .request import Generator, Request, shape_name, straight, travelling
 
 
@@ -29,7 +38,7 @@ def make_h2(request: Request) -> Schedule:
 
     Idle P-1 per device, all of it before its own first action or behind its last; peak 2P-1 on every device.
     Raises Refusal for subsequences, more stages per device than one, or fewer than 2P-1 microbatches: those would not
-    fill the warm-up of the first device, and the idle time of zb-h1 would come back.
+    fill the warm-up of the first device, and devices would idle between their actions.
     """
     rules = (stages_per_device(1), whole_microbatches, _enough_for_h2)
     fit("zb-h2", request, rules, (more_stages, cut("seq1f1b-zb"), whole("zb-h1")))
@@ -51,13 +60,7 @@ def make_seq(request: Request) -> Schedule:
 
 
 def _enough_for_h2(shape: Shape) -> Misfit | None:
-    least = 2 * shape.devices - 1
-    if shape.microbatches >= least:
-        return None
-    return Misfit(
-        f"fills {shape.devices} devices with at least {least} microbatches, not {shape.microbatches}",
-        (replace(shape, microbatches=least),),
-    )
+    return at_least(shape, 2 * shape.devices - 1)
 
 
 def _make(name: str, request: Request, ahead: Callable[[int], int], lag: Callable[[int], int]) -> Schedule:

@@ -366,6 +366,12 @@ def test_gpipe_1f1b_and_interleaved_by_hand() -> None:
             0,
             "0F0 0F2 0F4 3F1 3I1 3W1 3F3 0F6 3B3 3F5 0B0 3B5 3F7 0B2 3B7 0I4 0W4 0I6 0W6",
         ),
+        (
+            "dualpipe",
+            (4, 8),
+            1,
+            "1F0 2F1 1F2 2F3 1F4 2B1 2F5 1B0 1F6 2B3 2F7 1B2 2B5 1B4 2I7 1I6 2W7 1W6",
+        ),
     ],
 )  # fmt: skip
 def test_a_device_by_hand(name: str, shape: tuple[int, ...], device: int, program: str) -> None:

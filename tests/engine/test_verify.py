@@ -29,7 +29,7 @@ CUTS = [
 ]
 
 
-def design(name: str, devices: int, split: str, microbatches: int = 4) -> Design:
+def design(name: str, devices: int, split: str, microbatches: int | None = None) -> Design:
     return Design(name, devices, microbatches, sequence=16, split=SPLITS[split])  # type: ignore[arg-type]
 
 
