@@ -248,8 +248,7 @@ def turning_points() -> str:
         [
             "## Where the order of preference turns\n",
             f"On the unit clock, P={devices} M={microbatches} k={count}. bsipipe and bsipipe-zb are made anew for each "
-            "price, by a rule that can lose by a hair's change of it: a first turn is not always the last.
-",
+            "price, by a rule that can lose by a hair's change of it: a first turn is not always the last.\n",
             turns("free messages", "latency in units", OURS, RIVALS, with_latency, LATENCIES),
             turns("I : W = 1 : 1", "I : W", OURS[2:], [*OURS[1::-1], *RIVALS], with_ratio, RATIOS),
         ]

@@ -213,8 +213,8 @@ would keep and take; the published runs are of other engines, whose settings are
 MEMORY = """\
 ## Memory of Seq1F1B over 1F1B
 
-Predicted with k = 4 subsequences of equal compute, bfloat16 with float32 gradients and master weights, positions learned
-for the whole sequence, 8 microbatches. How the GPUs were divided is not stated but for 30B, nor how many sequences a
+Predicted with k = 4 subsequences of equal compute, bfloat16 with float32 gradients and master weights, positions
+learned for the whole sequence, 8 microbatches. How the GPUs were divided is not stated but for 30B, nor how many sequences a
 microbatch holds: one setting is assumed for all rows of a model, the one that predicts the ratios best of those that
 bring 1f1b's bytes within a quarter of what was published. In brackets: published.
 """
