@@ -214,17 +214,17 @@ MEMORY = """\
 ## Memory of Seq1F1B over 1F1B
 
 Predicted with k = 4 subsequences of equal compute, bfloat16 with float32 gradients and master weights, positions
-learned for the whole sequence, 8 microbatches. How the GPUs were divided is not stated but for 30B, nor how many sequences a
-microbatch holds: one setting is assumed for all rows of a model, the one that predicts the ratios best of those that
-bring 1f1b's bytes within a quarter of what was published. In brackets: published.
+learned for the whole sequence, 8 microbatches. How the GPUs were divided is not stated but for 30B, nor how many
+sequences a microbatch holds: one setting is assumed for all rows of a model, the one that predicts the ratios best of
+those that bring 1f1b's bytes within a quarter of what was published. In brackets: published.
 """
 
 THROUGHPUT = """\
 ## Throughput of 7B on 32 A100s
 
-With {setting}, as for its memory. The model knows no reason why the published interleaved
-Seq1F1B is slower than the plain one, whose idle time is more: it has no host that falls behind when actions get short,
-and messages that never disturb the kernels beside them. At 131,072 tokens it takes attention to be slower than it was.
+{setting}, as for its memory. The model knows no reason why the published interleaved Seq1F1B is slower than the plain
+one, whose idle time is more: it has no host that falls behind when actions get short, and messages that never disturb
+the kernels beside them. At 131,072 tokens it takes attention to be slower than it was.
 """
 
 FORK = """\

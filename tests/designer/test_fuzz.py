@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from functools import cache
 from random import Random
 from typing import Any
 
 import pytest
 
+from contraflow.designer import costs
 from contraflow.designer.costs.unit import unit
-from contraflow.designer.design import preview
+from contraflow.designer.design import Design, make, preview
 from contraflow.designer.format import file
 from contraflow.designer.format.check import examine
 from contraflow.designer.format.fault import NotAScheduleError
 from contraflow.designer.format.lowering import lower
 from contraflow.designer.format.random_program import random_schedule
+from contraflow.designer.generators import GENERATORS
+
+MACHINE = costs.named("llama3-1b-h100")
 
 JUNK: list[Any] = [
     None, True, 0, 1, 2, -1, 3, 1.5, 10**12, 10**25, "", "0F0", "x", "\x00", "ключ", "\u2028", [], [[]], [0], [1, 1],
@@ -23,10 +28,19 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
+@cache
+def made(generator: str) -> str:
+    """A small schedule of a generator, with the knobs that made it."""
+    return file.dumps(make(Design(generator, devices=2, subsequences=2 if GENERATORS[generator].cuts else 1)))
+
+
 def spoiled(rng: Random) -> str | bytes:
-    """The text of a random schedule after one to three slips: of bytes, tokens, values, fields or orders."""
-    schedule = random_schedule(rng, max_stages=3, max_microbatches=2, max_subsequences=2)
-    document = json.loads(file.dumps(schedule))
+    """A random or a generator's schedule after one to three slips: of bytes, tokens, values, fields or orders."""
+    if rng.random() < 0.5:
+        schedule = random_schedule(rng, max_stages=3, max_microbatches=2, max_subsequences=2)
+        document = json.loads(file.dumps(schedule))
+    else:
+        document = json.loads(made(rng.choice(list(GENERATORS))))
     for _ in range(rng.randint(1, 3)):
         if isinstance(document, dict):
             rng.choice((spoil_value, spoil_value, spoil_tokens, spoil_tokens, spoil_fields))(document, rng)
@@ -120,7 +134,12 @@ def outcome(text: str | bytes) -> str:
             assert_one_line(fault)
         return "faults"
     assert schedule is not None
-    assert preview(schedule, unit).makespan > 0
+    shown = preview(schedule, unit)
+    assert shown.makespan > 0
+    for use, idle in zip(shown.timeline.devices, shown.explanation.idle, strict=True):
+        assert sum(idle.by_cause().values()) == pytest.approx(use.idle, abs=1e-9)
+    if schedule.layout.layers is None:
+        assert preview(schedule, MACHINE).peak_bytes > 0
     lower(schedule)
     lower(schedule, tied=True)
     assert file.parse(file.dumps(schedule)) == (schedule, [])

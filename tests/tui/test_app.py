@@ -103,8 +103,9 @@ def test_a_typed_value_changes_them_too() -> None:
 
 def test_a_generator_is_chosen_from_the_list() -> None:
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert "two opposing Vs" in await press(designer, pilot, "enter")
-        shown = await press(designer, pilot, "down", "enter")
+        assert "1f1b over subsequences" in await press(designer, pilot, "enter")
+        assert "two opposing Vs" in await press(designer, pilot, "end", "up")
+        shown = await press(designer, pilot, "enter")
         assert "bsipipe" in shown
         assert "small letters: up" in shown
 
@@ -113,7 +114,7 @@ def test_a_generator_is_chosen_from_the_list() -> None:
 
 def test_a_refused_shape_says_why_and_keeps_the_chart() -> None:
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        await press(designer, pilot, "plus")
+        await press(designer, pilot, "enter", "end", "up", "enter")
         before = designer.session
         shown = " ".join((await press(designer, pilot, "down", *type_in("3"))).split())
         assert "bsipipe mirrors the devices" in shown
