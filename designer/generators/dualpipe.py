@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
-from itertools import cycle, islice
 
-from contraflow.designer.format.schedule import Action, Kind, Schedule
+from contraflow.designer.format.schedule import Schedule
 
+from .dualpipe_v import phases
 from .fitting import (
     Misfit,
     Shape,
@@ -20,19 +19,8 @@ from .fitting import (
     whole,
     whole_microbatches,
 )
-from .request import Generator, Request, opposed, shape_name
-
-Verb = tuple[Kind, int]
-"""What a device does next, and for which direction: 0 its own, whose first stages are nearer to it, 1 the other."""
-
-F0: Verb = ("F", 0)
-F1: Verb = ("F", 1)
-B0: Verb = ("B", 0)
-B1: Verb = ("B", 1)
-I0: Verb = ("I", 0)
-I1: Verb = ("I", 1)
-W: Verb = ("W", 0)
-"""The oldest W that is still owed, of either direction."""
+from .request import Generator, Request, opposed
+from .v_shaped import Leg, written_out
 
 
 def make(request: Request) -> Schedule:
@@ -46,10 +34,25 @@ def make(request: Request) -> Schedule:
     """
     rules = (even_devices, stages_per_device(1), whole_microbatches, _enough, _both_ways)
     fit("dualpipe", request, rules, (in_pairs, cut("seq1f1b-zb"), whole("zb-h1")))
-    devices = range(request.num_devices)
-    layout = request.layout(opposed(request, tuple(devices)))
-    program = tuple(_program(request.num_devices, request.num_microbatches, device) for device in devices)
-    return Schedule(shape_name("dualpipe", request), layout, program)
+    num_devices, each_way = request.num_devices, request.num_microbatches // 2
+    layout = request.layout(opposed(request, tuple(range(num_devices))))
+
+    def from_its_end(device: int) -> int:
+        return min(device, num_devices - 1 - device)
+
+    def legs(device: int) -> tuple[Leg, Leg]:
+        # Leg 0 is the direction that begins at the device's own end.
+        near, far = from_its_end(device), num_devices - 1 - from_its_end(device)
+        down, up = (direction.microbatches for direction in layout.directions)
+        return (Leg(near, down), Leg(far, up)) if device == near else (Leg(near, up), Leg(far, down))
+
+    return written_out(
+        request,
+        "dualpipe",
+        layout,
+        lambda device: phases(from_its_end(device), num_devices // 2, each_way),
+        legs,
+    )
 
 
 def _enough(shape: Shape) -> Misfit | None:
@@ -61,43 +64,6 @@ def _both_ways(shape: Shape) -> Misfit | None:
         return None
     nearest = (replace(shape, microbatches=shape.microbatches + step) for step in (-1, 1))
     return Misfit(f"sends as many microbatches each way, and {shape.microbatches} are odd", tuple(nearest))
-
-
-def _program(num_devices: int, num_microbatches: int, device: int) -> tuple[Action, ...]:
-    own = 0 if device < num_devices // 2 else 1
-    # The two ways in which the device is reached: its stage, and its next microbatch forwards and backwards.
-    stages = (min(device, num_devices - 1 - device), max(device, num_devices - 1 - device))
-    forward, backward = [own, 1 - own], [own, 1 - own]
-    owed: deque[tuple[int, int]] = deque()
-    program = []
-    for kind, way in _verbs(num_devices, num_microbatches, device):
-        if kind == "W":
-            stage, m = owed.popleft()
-        else:
-            counters = forward if kind == "F" else backward
-            stage, m = stages[way], counters[way]
-            counters[way] += 2
-            if kind == "I":
-                owed.append((stage, m))
-        program.append(Action(stage, kind, m))
-    return tuple(program)
-
-
-def _verbs(num_devices: int, num_microbatches: int, device: int) -> list[Verb]:
-    """The eight phases of a device; they differ with its distance from the middle and from the end of the pipeline."""
-    end = min(device, num_devices - 1 - device) + 1
-    middle = num_devices // 2 - end
-    last = [*islice(cycle((B1, B0)), end), *islice(cycle((I1, I0) if end % 2 == 0 else (I0, I1)), end)]
-    return [
-        *[F0] * (2 * middle),
-        *[F0, F1] * end,
-        *[I1, W, F1] * middle,
-        *[F0, B1, F1, B0] * (num_microbatches // 2 - num_devices + end),
-        *[B1, F1, B0] * middle,
-        *last,
-        *[W, I0] * middle,
-        *[W] * end,
-    ]
 
 
 DUALPIPE = Generator(

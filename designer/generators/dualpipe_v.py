@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from contraflow.designer.format.schedule import Schedule
 
-from .fitting import Misfit, Shape, cut
+from .fitting import Misfit, Shape, at_least, cut
 from .request import Generator, Request
 from .v_shaped import Phases, one_v, written_out
 
@@ -18,23 +18,19 @@ def make(request: Request) -> Schedule:
     """
     layout = one_v(request, "dualpipe-v", (_enough,), (cut("seq1f1b-zb"), _zb_v))
     num_devices, count = request.num_devices, request.num_microbatches
-    return written_out(request, "dualpipe-v", layout, lambda device: _phases(device, num_devices, count))
+    return written_out(request, "dualpipe-v", layout, lambda device: phases(device, num_devices, count))
 
 
 def _enough(shape: Shape) -> Misfit | None:
-    least = 2 * shape.devices
-    if shape.microbatches >= least:
-        return None
-    devices = "1 device" if shape.devices == 1 else f"{shape.devices} devices"
-    reason = f"fills {devices} with at least {least} microbatches, not {shape.microbatches}"
-    return Misfit(reason, (replace(shape, microbatches=least),))
+    return at_least(shape, 2 * shape.devices)
 
 
 def _zb_v(shape: Shape) -> tuple[str, Shape]:
     return "zb-v", replace(shape, stages_per_device=2)
 
 
-def _phases(device: int, num_devices: int, num_microbatches: int) -> Phases:
+def phases(device: int, num_devices: int, num_microbatches: int) -> Phases:
+    """The eight phases of a device of one V, or of one end of DualPipe: there leg 0 is what begins at that end."""
     past, to_go = device + 1, num_devices - 1 - device
     last = [f"{leg}" for _ in range(past) for leg in (1, 0)]
     # From the middle of the closing backwards on W is put off, and goes where the gradient of leg 0 is waited for.

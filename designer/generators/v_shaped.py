@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import cast
 
@@ -46,18 +47,38 @@ def one_v(
     return request.layout([Direction("down", placement, tuple(range(request.num_microbatches)))])
 
 
-def written_out(request: Request, name: str, layout: Layout, phases: Callable[[int], Phases]) -> Schedule:
-    """The schedule whose device d runs `phases(d)`.
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One of the two ways in which microbatches reach a device: its stage, and their numbers."""
 
-    The n-th F of a leg is microbatch n, as is its n-th B or I; a W is of the oldest I of its leg that has none.
-    Microbatches that the layout does not have are left out: what remains of an executable order is executable.
+    stage: int
+    microbatches: Sequence[int]
+
+
+def written_out(
+    request: Request,
+    name: str,
+    layout: Layout,
+    phases: Callable[[int], Phases],
+    legs: Callable[[int], tuple[Leg, Leg]] | None = None,
+) -> Schedule:
+    """The schedule whose device d runs `phases(d)` on its `legs(d)`, by default those of one V.
+
+    The n-th F of a leg is its n-th microbatch, as is its n-th B or I; a W is of the oldest I of its leg that has none.
+    Microbatches beyond the last are left out: what remains of an executable order is executable.
     """
-    program = tuple(_actions(layout, device, phases(device)) for device in range(layout.num_devices))
+
+    def of_one_v(device: int) -> tuple[Leg, Leg]:
+        every = range(layout.num_microbatches)
+        return Leg(device, every), Leg(layout.num_stages - 1 - device, every)
+
+    program = tuple(
+        _actions(layout, (legs or of_one_v)(device), phases(device)) for device in range(layout.num_devices)
+    )
     return Schedule(shape_name(name, request), layout, program)
 
 
-def _actions(layout: Layout, device: int, phases: Phases) -> tuple[Action, ...]:
-    stages = (device, layout.num_stages - 1 - device)
+def _actions(layout: Layout, legs: tuple[Leg, Leg], phases: Phases) -> tuple[Action, ...]:
     forwards, backwards = (count(), count()), (count(), count())
     without_w: tuple[deque[int], deque[int]] = (deque(), deque())
     actions = []
@@ -65,15 +86,16 @@ def _actions(layout: Layout, device: int, phases: Phases) -> tuple[Action, ...]:
         steps = [(cast(Kind, step[0]), int(step[1])) for step in pattern.split()]
         for kind, leg in steps * times:
             if kind == "F":
-                microbatch = next(forwards[leg])
+                number = next(forwards[leg])
             elif kind == "W":
-                microbatch = without_w[leg].popleft()
+                number = without_w[leg].popleft()
             else:
-                microbatch = next(backwards[leg])
+                number = next(backwards[leg])
                 if kind == "I":
-                    without_w[leg].append(microbatch)
-            if microbatch < layout.num_microbatches:
-                actions.append(layout.action(stages[leg], kind, microbatch, 0))
+                    without_w[leg].append(number)
+            stage, microbatches = legs[leg].stage, legs[leg].microbatches
+            if number < len(microbatches):
+                actions.append(layout.action(stage, kind, microbatches[number], 0))
     return tuple(actions)
 
 
