@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 
 from contraflow.designer.costs.footprint import Footprint
 from contraflow.designer.costs.prices import activation
 from contraflow.designer.format.graph import NONE, Graph
-from contraflow.designer.format.schedule import Action
+from contraflow.designer.format.schedule import Action, Layout
 
 from .simulate import Timeline
 
@@ -107,212 +107,198 @@ class ByteCurve(Curve):
 def byte_curves(timeline: Timeline, footprint: Footprint) -> tuple[ByteCurve, ...]:
     """One curve per device, in O(actions), for a step of one pass on processes of their own.
 
-    A sent tensor stays until it has arrived, and until its receive was posted: credits as in lowering.py. Gradients
-    for an owner are held from its REDUCE_GRAD to the end of the pass, where the timeline has one; new weights for a
-    copy stand beside the old ones for a moment after it.
+    A sent tensor stays until it has arrived, for which its receive must have been posted: credits as in lowering.py.
+    Received gradients are held from a stage's REDUCE_GRAD, or where the timeline has none from the end, to the end of
+    the pass; then new weights come to stand beside the old ones. The update itself needs nothing.
     """
-    graph = timeline.graph
-    lanes = _lanes(graph)
-    left = _left(footprint)
+    messages, left = _messages(timeline, footprint), _left(footprint)
     return tuple(
-        _Walk(timeline, footprint, lanes, left, device).curve() for device in range(graph.layout.num_devices)
+        _curve(timeline, footprint, messages, left, device) for device in range(timeline.graph.layout.num_devices)
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
-    """Data from one device to another: nodes in the order in which they send, and in which the other takes."""
+class _Messages:
+    """Receives and sends of data between devices."""
 
-    senders: list[int]
-    takers: list[int]
-    credit: int
+    first: Sequence[float]
+    """By device: bytes of the receives that are posted before anything was taken."""
+    posted: Sequence[float]
+    """By node: bytes of the receive that is posted when the node takes its input."""
+    gone: Sequence[float]
+    """By node: when what it made has left the device; 0 where that is at once, or nothing is sent."""
 
 
-def _lanes(graph: Graph) -> dict[tuple[int, int], _Lane]:
-    device, producer, consumer = graph.device, graph.producer, graph.consumer
-    sent: dict[tuple[int, int], list[int]] = defaultdict(list)
-    taken: dict[tuple[int, int], list[int]] = defaultdict(list)
+def _messages(timeline: Timeline, footprint: Footprint) -> _Messages:
+    graph, size = timeline.graph, footprint.message
+    device, slot = graph.device, graph.slot
+    senders: dict[tuple[int, int], list[int]] = defaultdict(list)
+    takers: dict[tuple[int, int], list[int]] = defaultdict(list)
     place = [0] * len(device)
-    ahead: dict[tuple[int, int], int] = {}
-    for node, target in enumerate(consumer):
+    credits: dict[tuple[int, int], int] = {}
+    for node, target in enumerate(graph.consumer):
         if target != NONE and device[target] != device[node]:
-            senders = sent[device[node], device[target]]
-            place[node] = len(senders)
-            senders.append(node)
-    for node, source in enumerate(producer):
+            sent = senders[device[node], device[target]]
+            place[node] = len(sent)
+            sent.append(node)
+    for node, source in enumerate(graph.producer):
         if source != NONE and device[source] != device[node]:
             lane = device[source], device[node]
-            takers = taken[lane]
-            ahead[lane] = max(ahead.get(lane, 1), place[source] - len(takers) + 1)
-            takers.append(node)
-    return {lane: _Lane(senders, taken[lane], ahead[lane]) for lane, senders in sent.items()}
+            taken = takers[lane]
+            credits[lane] = max(credits.get(lane, 1), place[source] - len(taken) + 1)
+            taken.append(node)
+    first, posted, gone = [0.0] * graph.layout.num_devices, [0.0] * len(device), [0.0] * len(device)
+    for lane, sent in senders.items():
+        taken, credit = takers[lane], credits[lane]
+        first[lane[1]] += sum(size[slot[node]] for node in sent[:credit])
+        for node, later in zip(taken, sent[credit:], strict=False):
+            posted[node] = size[slot[later]]
+        starts = chain(repeat(0.0, credit), (timeline.start[node] for node in taken))
+        for node, ready in zip(sent, starts, strict=False):
+            gone[node] = max(timeline.arrival[node], ready)
+    return _Messages(first, posted, gone)
 
 
 def _left(footprint: Footprint) -> Mapping[str, Sequence[float]]:
-    """By kind and slot: how much more is kept after an action than before, beside messages."""
-    forward, backward, deferring, weight = [], [], [], []
-    for activations, logits, deferred, key_values, owed in zip(
-        footprint.activations,
-        footprint.logits,
-        footprint.deferred,
-        footprint.key_values,
-        footprint.owed,
-        strict=True,
-    ):
-        opened = activations + logits
-        forward.append(opened + key_values)
-        backward.append(owed - opened - key_values)
-        deferring.append(owed - opened - key_values + deferred)
-        weight.append(-deferred)
-    return {"F": forward, "B": backward, "I": deferring, "W": weight}
-
-
-class _Walk:
-    """One device's program, from action to action."""
-
-    def __init__(
-        self,
-        timeline: Timeline,
-        footprint: Footprint,
-        lanes: Mapping[tuple[int, int], _Lane],
-        left: Mapping[str, Sequence[float]],
-        device: int,
-    ) -> None:
-        self.timeline, self.footprint, self.left, self.device = timeline, footprint, left, device
-        self.nodes = range(timeline.graph.first[device], timeline.graph.first[device + 1])
-        self.static = (
-            footprint.weights[device] + footprint.gradients[device] + footprint.optimizer[device] + footprint.batch
+    """By kind and slot: how much more is kept after an action than before it, messages apart."""
+    held = [
+        activations + logits + key_values
+        for activations, logits, key_values in zip(
+            footprint.activations, footprint.logits, footprint.key_values, strict=True
         )
-        self.at_first, self.asked, self.gone = 0.0, dict[int, float](), dict[int, float]()
-        for (source, target), lane in lanes.items():
-            if target == device:
-                self._receives(lane)
-            if source == device:
-                self._sends(lane)
-        self.receives, self.returned = self._reductions()
+    ]
+    backward = [owed - opened for owed, opened in zip(footprint.owed, held, strict=True)]
+    return {
+        "F": held,
+        "B": backward,
+        "I": [less + kept for less, kept in zip(backward, footprint.deferred, strict=True)],
+        "W": [-kept for kept in footprint.deferred],
+    }
 
-    def _receives(self, lane: _Lane) -> None:
-        """`at_first`: what is asked for before anything was taken. `asked`: what each take makes room to ask for."""
-        message, slot = self.footprint.message, self.timeline.graph.slot
-        sizes = [message[slot[node]] for node in lane.senders]
-        self.at_first += sum(sizes[: lane.credit])
-        self.asked.update(zip(lane.takers, sizes[lane.credit :], strict=False))
 
-    def _sends(self, lane: _Lane) -> None:
-        """`gone`: when each node's tensor has left, for which its receive must be posted."""
-        starts = [self.timeline.start[node] for node in lane.takers]
-        posted = [0.0] * lane.credit + starts
-        for node, time in zip(lane.senders, posted, strict=False):
-            self.gone[node] = max(self.timeline.arrival[node], time)
-
-    def _reductions(self) -> tuple[dict[int, float], float]:
-        """What this device receives of each stage that it owns, and of new weights of those that it does not.
-
-        An embedding that first and last stage share stands as NONE.
-        """
-        layout, footprint = self.timeline.graph.layout, self.footprint
-        receives, returned = dict[int, float](), 0.0
-        for stage, (copies, owner) in enumerate(zip(layout.copies, layout.owners, strict=True)):
-            if owner == self.device and len(copies) > 1:
-                receives[stage] = (len(copies) - 1) * footprint.reduction[stage]
-            elif self.device in copies and owner != self.device:
-                returned += footprint.returned[stage]
-        gradients, weights = footprint.shared
-        sharing = {*layout.copies[0], *layout.copies[-1]}
-        if layout.owners[0] == self.device and len(sharing) > 1 and gradients:
-            receives[NONE] = (len(sharing) - 1) * gradients
-        elif self.device in sharing and layout.owners[0] != self.device:
-            returned += weights
-        return receives, returned
-
-    def curve(self) -> ByteCurve:
-        timeline, graph, device = self.timeline, self.timeline.graph, self.device
-        message, extra, left = self.footprint.message, self.footprint.extra, self.left
-        actions, slots, producers, consumers, devices = (
-            graph.actions, graph.slot, graph.producer, graph.consumer, graph.device,
-        )  # fmt: skip
-        starts, ends, asked, gone, receives = timeline.start, timeline.end, self.asked, self.gone, dict(self.receives)
-        # The shared embedding follows the later of the two stages, where this device has both.
-        sharing = {stage for stage in (0, graph.layout.num_stages - 1) if device in graph.layout.copies[stage]}
-        level = self.static + self.at_first
-        times, levels, kept, highest = [0.0], [level], list[float](), list[float]()
-        most, peak, before = level, NONE, level
-        leaving: list[tuple[float, float]] = []
-        for node in self.nodes:
-            time, where = starts[node], slots[node]
-            while leaving and leaving[0][0] <= time:
+def _curve(
+    timeline: Timeline,
+    footprint: Footprint,
+    messages: _Messages,
+    left: Mapping[str, Sequence[float]],
+    device: int,
+) -> ByteCurve:
+    graph, message, extra = timeline.graph, footprint.message, footprint.extra
+    nodes = range(graph.first[device], graph.first[device + 1])
+    actions, slot, producer, consumer, device_of = (
+        graph.actions, graph.slot, graph.producer, graph.consumer, graph.device,
+    )  # fmt: skip
+    starts, ends, posted, gone = timeline.start, timeline.end, messages.posted, messages.gone
+    received, returned = _reductions(graph.layout, footprint, device)
+    sharing = {stage for stage in (0, graph.layout.num_stages - 1) if device in graph.layout.copies[stage]}
+    static = _static(footprint, device)
+    level = static.total + messages.first[device]
+    times, levels, kept, highest = [0.0], [level], list[float](), list[float]()
+    most, peak, before = level, NONE, level
+    leaving: list[tuple[float, float]] = []
+    for node in nodes:
+        time, where = starts[node], slot[node]
+        while leaving and leaving[0][0] <= time:
+            level -= heappop(leaving)[1]
+        if where == NONE:
+            stage = actions[node].stage
+            sharing.discard(stage)
+            # The shared embedding follows the later of its stages.
+            level += received.pop(stage, 0.0) + (0.0 if sharing else received.pop(NONE, 0.0))
+            top, end = level, time
+        else:
+            kind, end = actions[node].kind, ends[node]
+            # The input itself was posted before, or is at hand.
+            level += posted[node]
+            top = level + extra[kind][where]
+            if top > most:
+                most, peak, before = top, node, level
+            level += left[kind][where]
+            if producer[node] != NONE:
+                level -= message[where]
+            target = consumer[node]
+            if target != NONE:
+                if device_of[target] == device:
+                    level += message[where]
+                elif gone[node] > end:
+                    heappush(leaving, (gone[node], message[where]))
+                    level += message[where]
+            while leaving and leaving[0][0] <= end:
                 level -= heappop(leaving)[1]
-            if where == NONE:
-                stage = actions[node].stage
-                level += receives.pop(stage, 0.0)
-                sharing.discard(stage)
-                if not sharing:
-                    level += receives.pop(NONE, 0.0)
-                top, end = level, time
-            else:
-                kind, size, end = actions[node].kind, message[where], ends[node]
-                source, target = producers[node], consumers[node]
-                # What is taken was asked for before, and makes room to ask for the next.
-                level += asked.get(node, 0.0)
-                top = level + extra[kind][where]
-                if top > most:
-                    most, peak, before = top, node, level
-                level += left[kind][where]
-                if source != NONE:
-                    level -= size
-                if target != NONE:
-                    if devices[target] == device:
-                        level += size
-                    elif gone[node] > end:
-                        heappush(leaving, (gone[node], size))
-                        level += size
-            for moment, height in ((time, top), (end, level)):
-                if moment == times[-1]:
-                    levels[-1] = height
-                else:
-                    times.append(moment)
-                    levels.append(height)
-            kept.append(level)
-            highest.append(top)
-        # Where the timeline knows of no reductions they come at the end.
-        level = max(level + sum(receives.values()), self.static + self.returned)
-        if level > most:
-            most, peak, before = level, NONE, level
-        if timeline.makespan > times[-1]:
-            times.append(timeline.makespan)
+        if time == times[-1]:
+            levels[-1] = top
+        else:
+            times.append(time)
+            levels.append(top)
+        if end == time:
+            levels[-1] = level
+        else:
+            times.append(end)
             levels.append(level)
-        action = None if peak == NONE else actions[peak]
-        return ByteCurve(times, levels, self._breakdown(peak, before, most), action, kept, highest)
+        kept.append(level)
+        highest.append(top)
+    level = max(level + sum(received.values()), static.total + returned)
+    if level > most:
+        most, peak, before = level, NONE, level
+    if timeline.makespan > times[-1]:
+        times.append(timeline.makespan)
+        levels.append(level)
+    levels[-1] = level
+    held = _held(graph, footprint, nodes if peak == NONE else range(nodes.start, peak))
+    messages_held = before - static.total - sum(held.values())
+    if peak != NONE and actions[peak].kind == "F":
+        # Of what it needs, an F leaves the better part, its input included.
+        for name in ("activations", "logits", "key_values"):
+            held[name] += getattr(footprint, name)[slot[peak]]
+        messages_held -= message[slot[peak]] if producer[peak] != NONE else 0.0
+    known = replace(static, messages=messages_held, **held)
+    breakdown = replace(known, transients=most - known.total)
+    return ByteCurve(times, levels, breakdown, None if peak == NONE else actions[peak], kept, highest)
 
-    def _breakdown(self, peak: int, before: float, most: float) -> Breakdown:
-        """Of the highest point: what was kept when node `peak` began, what an F leaves, and for the rest transients."""
-        graph, footprint, device = self.timeline.graph, self.footprint, self.device
-        kept = {name: 0.0 for name in ("activations", "key_values", "owed", "logits", "deferred")}
 
-        def pass_over(node: int) -> None:
-            kind, where = graph.actions[node].kind, graph.slot[node]
-            if kind in "FBI":
-                for name in ("activations", "key_values", "logits"):
-                    kept[name] += (1 if kind == "F" else -1) * getattr(footprint, name)[where]
-            if kind in "BI":
-                kept["owed"] += footprint.owed[where]
-            if kind in "IW":
-                kept["deferred"] += (1 if kind == "I" else -1) * footprint.deferred[where]
+def _static(footprint: Footprint, device: int) -> Breakdown:
+    return Breakdown(
+        weights=footprint.weights[device],
+        gradients=footprint.gradients[device],
+        optimizer=footprint.optimizer[device],
+        batch=footprint.batch,
+    )
 
-        for node in self.nodes if peak == NONE else range(self.nodes.start, peak):
-            if graph.slot[node] != NONE:
-                pass_over(node)
-        messages = before - self.static - sum(kept.values())
-        if peak != NONE and graph.actions[peak].kind == "F":
-            pass_over(peak)
-            if graph.producer[peak] != NONE:
-                messages -= footprint.message[graph.slot[peak]]
-        return Breakdown(
-            weights=footprint.weights[device],
-            gradients=footprint.gradients[device],
-            optimizer=footprint.optimizer[device],
-            batch=footprint.batch,
-            messages=messages,
-            transients=most - self.static - sum(kept.values()) - messages,
-            **kept,
-        )
+
+def _reductions(layout: Layout, footprint: Footprint, device: int) -> tuple[dict[int, float], float]:
+    """What a device receives of gradients, by stage that it owns, and of the new weights of those that it does not.
+
+    An embedding that first and last stage share stands as NONE.
+    """
+    received, returned = dict[int, float](), 0.0
+    for stage, (copies, owner) in enumerate(zip(layout.copies, layout.owners, strict=True)):
+        if owner == device:
+            received[stage] = (len(copies) - 1) * footprint.reduction[stage]
+        elif device in copies:
+            returned += footprint.returned[stage]
+    gradients, weights = footprint.shared
+    sharing = {*layout.copies[0], *layout.copies[-1]}
+    if device == layout.owners[0]:
+        received[NONE] = (len(sharing) - 1) * gradients
+    elif device in sharing:
+        returned += weights
+    return received, returned
+
+
+def _held(graph: Graph, footprint: Footprint, nodes: Sequence[int]) -> dict[str, float]:
+    """What is kept behind these nodes, the first of a device, by its name in Breakdown."""
+    slots: dict[str, list[int]] = {"F": [], "B": [], "I": [], "W": [], "REDUCE_GRAD": []}
+    for node in nodes:
+        slots[graph.actions[node].kind].append(graph.slot[node])
+    back = slots["B"] + slots["I"]
+
+    def difference(table: Sequence[float], opened: Sequence[int], closed: Sequence[int]) -> float:
+        return sum(table[where] for where in opened) - sum(table[where] for where in closed)
+
+    return {
+        "activations": difference(footprint.activations, slots["F"], back),
+        "key_values": difference(footprint.key_values, slots["F"], back),
+        "owed": difference(footprint.owed, back, ()),
+        "logits": difference(footprint.logits, slots["F"], back),
+        "deferred": difference(footprint.deferred, slots["I"], slots["W"]),
+    }

@@ -163,30 +163,50 @@ def _cpu_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, ls
 
 
 def _cpu_causal_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
-    if given.q.shape[1] <= _DIAGONAL or not _may_cut(given.q):
+    if not _halves(given):
         return _cpu_block_backward(given, causal=True)
+    # Parts go where they belong as they are made: putting them together at the end would hold everything twice.
+    grads = torch.empty_like(given.q), torch.empty_like(given.k), torch.empty_like(given.v)
+    _fill_causal_backward(given, *grads)
+    return grads
+
+
+def _halves(given: _Backward) -> bool:
+    return given.q.shape[1] > _DIAGONAL and _may_cut(given.q)
+
+
+def _fill_causal_backward(given: _Backward, q_grad: Tensor, k_grad: Tensor, v_grad: Tensor) -> None:
+    if not _halves(given):
+        for grad, part in zip((q_grad, k_grad, v_grad), _cpu_block_backward(given, causal=True), strict=True):
+            grad.copy_(part)
+        return
     half = given.q.shape[1] // 2
     first, second = slice(half), slice(half, None)
-    upper = _cpu_causal_backward(given.part(first, first))
-    lower = _cpu_causal_backward(given.part(second, second))
-    q_grad, k_grad, v_grad = _cpu_past_backward(given.part(second, first))
-    return (
-        torch.cat((upper[0], lower[0].add_(q_grad)), dim=1),
-        torch.cat((upper[1].add_(k_grad), lower[1]), dim=1),
-        torch.cat((upper[2].add_(v_grad), lower[2]), dim=1),
-    )
+    for part in first, second:
+        _fill_causal_backward(given.part(part, part), q_grad[:, part], k_grad[:, part], v_grad[:, part])
+    past_q, past_k, past_v = _cpu_past_backward(given.part(second, first))
+    q_grad[:, second].add_(past_q)
+    k_grad[:, first].add_(past_k)
+    v_grad[:, first].add_(past_v)
 
 
 def _cpu_past_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
     total = given.k.shape[1]
     num_parts = -(-total // _BACKWARD_KEYS) if _may_cut(given.q) else 1
+    if num_parts == 1:
+        return _cpu_block_backward(given, causal=False)
     step = -(-total // num_parts)
-    parts = (given.part(slice(None), slice(start, start + step)) for start in range(0, total, step))
-    q_grads, k_grads, v_grads = zip(*(_cpu_block_backward(part, causal=False) for part in parts), strict=True)
-    q_grad, *others = q_grads
-    for other in others:
-        q_grad.add_(other)
-    return q_grad, torch.cat(k_grads, dim=1), torch.cat(v_grads, dim=1)
+    k_grad, v_grad = torch.empty_like(given.k), torch.empty_like(given.v)
+    q_grad: Tensor | None = None
+    for start in range(0, total, step):
+        keys = slice(start, start + step)
+        part, k_grad[:, keys], v_grad[:, keys] = _cpu_block_backward(
+            given.part(slice(None), keys), causal=False
+        )
+        q_grad = part if q_grad is None else q_grad.add_(part)
+        del part
+    assert q_grad is not None
+    return q_grad, k_grad, v_grad
 
 
 def _cpu_block_backward(given: _Backward, causal: bool) -> tuple[Tensor, Tensor, Tensor]:

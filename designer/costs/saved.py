@@ -155,18 +155,16 @@ class Saved:
         """F has most at its end: in the loss, or else when the last layer adds down's result to the hidden states."""
         tokens = (piece.stop - piece.start) * self.training.batch_size
         hidden = self.hidden * tokens
-        left += self.gathered * tokens
-        if not first:
-            # The stage's input was there before.
-            left -= hidden
+        # Embeddings of ids and of positions, and their sum; else the stage's input was there before, and without
+        # layers is passed on.
+        most = 3 * hidden if first and self.position else hidden
+        left += self.gathered * tokens - (0.0 if first else hidden)
+        if layers:
+            again = (self.layer - self.hidden) * tokens if self.training.checkpointing else 0.0
+            most = max(most, left + again + (0.0 if last else 2 * hidden))
         if last:
-            return left + (self.likelihoods + TARGET + self._loss) * tokens
-        if not layers:
-            # Embeddings of ids and of positions, and their sum.
-            return (3 if self.position else 1) * hidden if first else 0.0
-        if self.training.checkpointing:
-            left += self.layer * tokens - hidden
-        return left + 2 * hidden
+            most = max(most, left + (self.likelihoods + TARGET + self._loss) * tokens)
+        return most
 
     @property
     def _loss(self) -> float:
@@ -177,28 +175,29 @@ class Saved:
         """B, or I where it is `deferring`: the highest of all layers' highest points, from the last layer back."""
         batch = self.training.batch_size
         tokens = (piece.stop - piece.start) * batch
-        hidden, leads, ends = self.hidden * tokens, piece.start == 0, piece.stop == piece.whole
-        saved = hidden if self.training.checkpointing else self.layer * tokens
-        # From layer to layer, each with the gradient of its output at hand, then with that of its input.
-        change = (self.kept * tokens if deferring else 0.0) - saved
-        if leads:
-            change -= (self.keys * piece.whole + self.owed * piece.past) * batch
-        if ends:
-            change += self.owed * piece.past * batch
-        within = self._within(piece, deferring) + self.gathered * tokens
         level, highest = 0.0, 0.0
+        # The gradient that a B took stays at hand to its end; an I keeps it for its W.
+        taken = 0.0 if last or deferring else self.hidden * tokens
         if last:
-            # The logits' gradient stands where the log-likelihoods were; the head makes that of its input.
-            rounded = self.likelihoods > self.logits
-            highest = max(self.hidden, self.logits if rounded else 0.0) * tokens
+            # The gradient of the logits stands where the log-likelihoods were; the head makes that of its input.
+            rounded = self.logits if self.likelihoods > self.logits else 0.0
+            highest = max(self.hidden, rounded) * tokens
             kept = self.hidden + self.logits if deferring else 0.0
             level = (kept - self.hidden - self.norm - self.likelihoods - TARGET) * tokens
-        elif not deferring:
-            # The gradient that B took stays at hand to its end.
-            level = 0.0
+        # From layer to layer, each with the gradient of its output at hand, then with that of its input.
+        change = -(self.hidden if self.training.checkpointing else self.layer) * tokens
+        if deferring:
+            change += self.kept * tokens
+        if piece.stop == piece.whole:
+            change += self.owed * piece.past * batch
+        if piece.start == 0:
+            change -= (self.keys * piece.whole + self.owed * piece.past) * batch
         if layers:
-            highest = max(highest, level + max(0.0, (layers - 1) * change) + within)
-        return max(highest, level + layers * change + hidden)
+            within = self._within(piece, deferring) + self.gathered * tokens
+            highest = max(highest, level + within)
+            if layers > 1:
+                highest = max(highest, level + (layers - 1) * change + taken + within)
+        return max(highest, level + layers * change + taken)
 
     def _within(self, piece: Piece, deferring: bool) -> float:
         """The most that the backward of one layer has beyond what was there when it began."""
@@ -215,10 +214,7 @@ class Saved:
         return again + max(widest, attention)
 
     def _attention(self, piece: Piece) -> float:
-        """Gradients of the queries, and of all keys and values so far; the queries' add up over parts of the keys.
-
-        Twice more where there are several parts, as fused operators need them too, which add up in float32.
-        """
+        """Gradients of the queries, and of all keys and values so far, while parts of them are made and added up."""
         batch = self.training.batch_size
         length = piece.stop - piece.start
         own = (self.hidden + self.keys) * length
