@@ -15,13 +15,17 @@ from contraflow.designer.format.schedule import Action, parse_token
 
 @dataclass(slots=True)
 class Table:
-    """For each rank its actions, microbatches by PyTorch's ids, and the column of each; the rest is counted."""
+    """For each rank its actions, microbatches by PyTorch's ids, and the column of each; the rest is counted.
+
+    It ends early where so many cells cannot be read that the faults of more would not be listed.
+    """
 
     actions: list[list[Action]] = field(default_factory=list)
     columns: list[list[int]] = field(default_factory=list)
     num_messages: int = 0
     num_shardings: int = 0
     num_pairs: int = 0
+    num_unreadable: int = 0
 
 
 _NUMBER = "(?:0|[1-9][0-9]{0,8})"
@@ -40,19 +44,22 @@ def read_table(text: bytes | str, name: str) -> tuple[Table, list[Fault]]:
             if not any(map(str.strip, row)):
                 num_blank += 1  # an idle rank, unless nothing follows
                 continue
-            for _ in range(min(num_blank, MAX_FAULTS_PER_RULE + 1)):
-                _read_row(table, [], reader)
             if num_blank > MAX_FAULTS_PER_RULE:
-                break
+                line = f"line {rows.line_num} follows on {num_blank} rows without an action"
+                raise NotAScheduleError(f"{name} is no torch CSV: {line}")
+            for blank in [[]] * num_blank:
+                _read_row(table, blank, reader)
             num_blank = 0
             _read_row(table, row, reader)
+            if table.num_unreadable > MAX_FAULTS_PER_RULE:
+                break  # nothing further would be listed
             num_actions += len(table.actions[-1])
             if num_actions > MAX_ACTIONS:
                 raise NotAScheduleError(f"{name} holds more actions than the {MAX_ACTIONS} that are read")
     except csv.Error as error:
         raise NotAScheduleError(f"{name} is no torch CSV: line {rows.line_num}: {error}") from None
     if not num_actions:
-        raise NotAScheduleError(f"{name} is no torch CSV: none of its cells is an action such as 0F0 or 1B2")
+        raise NotAScheduleError(f"{name} is no torch CSV: its cells are not actions such as 0F0 or 1B2")
     _drop_usual_reductions(table)
     return table, reader.faults
 
@@ -73,7 +80,7 @@ def _decoded(text: bytes | str, name: str) -> str:
 def _read_row(table: Table, row: list[str], reader: Reader) -> None:
     actions: list[Action] = []
     columns: list[int] = []
-    rank, faulty = len(table.actions), False
+    rank, num_unreadable = len(table.actions), table.num_unreadable
     for column, cell in enumerate(row):
         token = cell.strip()
         if not token:
@@ -93,8 +100,10 @@ def _read_row(table: Table, row: list[str], reader: Reader) -> None:
         else:
             shown = token if len(token) <= 40 else token[:37] + "..."
             reader.fault("token", f"rank {rank}, column {column}", f"{shown!r} {_why_none(action)}", shown)
-            faulty = True
-    if not actions and not faulty:
+            table.num_unreadable += 1
+            if table.num_unreadable > MAX_FAULTS_PER_RULE:
+                break
+    if not actions and table.num_unreadable == num_unreadable:
         message = "has no actions, but every rank runs a stage: fill the row or delete it"
         reader.fault("blank", f"rank {rank}", message)
     table.actions.append(actions)

@@ -225,14 +225,14 @@ def _derived(table: Table, sequence: int, name: str) -> tuple[Header | None, lis
                 ids.add(microbatch)
     for word, numbers in (("stage", set(home)), ("microbatch", ids)):
         missing = max(numbers, default=-1) + 1 - len(numbers)
-        if missing:
+        if missing and not table.num_unreadable:  # a cell that cannot be read may be what is missing
             first = next(number for number in count() if number not in numbers)
             others = f" (and {missing - 1} more)" if missing > 1 else ""
             message = (
                 f"{word} {first}{others} is missing: {word} numbers run from 0 to {max(numbers)} without gaps"
             )
             reader.fault("gap", "the rows", message)
-    if reader.faults:
+    if reader.faults or table.num_unreadable:
         return None, reader.faults
     direction = {
         "name": "down",
@@ -334,8 +334,14 @@ def _in_cells(
         device, position = map(int, match.groups())
         return f"rank {rank_of[device]}, column {columns[device][position]}"
 
+    def row(match: re.Match[str]) -> str:
+        device = int(match[1])
+        return (
+            f"rank {rank_of[device]}" if device < len(rank_of) else match[0]
+        )  # a side-car may place beyond the rows
+
     where = _PLACE.sub(cell, fault.where)
-    where = _DEVICE.sub(lambda match: f"rank {rank_of[int(match[1])]}", where)
+    where = _DEVICE.sub(row, where)
     if where == "$.program":
         where = "the rows"
     elif where.startswith("$"):
