@@ -83,7 +83,7 @@ class Breakdown:
 
     @property
     def total(self) -> float:
-        return sum(getattr(self, field.name) for field in fields(self))
+        return float(sum(getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ def byte_curves(timeline: Timeline, footprint: Footprint) -> tuple[ByteCurve, ..
     """
     messages, left = _messages(timeline, footprint), _left(footprint)
     return tuple(
-        _curve(timeline, footprint, messages, left, device) for device in range(timeline.graph.layout.num_devices)
+        _curve(timeline, footprint, messages, left, device)
+        for device in range(timeline.graph.layout.num_devices)
     )
 
 

@@ -177,8 +177,8 @@ def _halves(given: _Backward) -> bool:
 
 def _fill_causal_backward(given: _Backward, q_grad: Tensor, k_grad: Tensor, v_grad: Tensor) -> None:
     if not _halves(given):
-        for grad, part in zip((q_grad, k_grad, v_grad), _cpu_block_backward(given, causal=True), strict=True):
-            grad.copy_(part)
+        for grad, made in zip((q_grad, k_grad, v_grad), _cpu_block_backward(given, causal=True), strict=True):
+            grad.copy_(made)
         return
     half = given.q.shape[1] // 2
     first, second = slice(half), slice(half, None)

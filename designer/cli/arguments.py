@@ -117,3 +117,6 @@ Cap = Annotated[
         help="whole microbatches of activation, or bytes such as 70GiB; exit code 1 where a device holds more",
     ),
 ]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+]

@@ -18,6 +18,7 @@ COMMANDS = {
     "compare": "schedules side by side on one clock",
     "diff": "actions added, removed and moved from one schedule to another",
     "explain": "what an action waited for, the critical path, and idle time by its causes",
+    "export": "a picture of a schedule (text, svg, html), or PyTorch's CSV of it",
     "import": "another tool's schedule as a schedule file: the CSV of PyTorch's pipeline runtime",
     "run": "train on a schedule, and hold the time it takes against the prediction",
     "verify": "whether a schedule's gradients are those of the same model in one process",

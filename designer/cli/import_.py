@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .arguments import Json, at_least
+from .arguments import Json, Output, at_least
 from .exit import Complaint, Exit
-from .new import Output, _save
-from .output import narrate, put
+from .output import narrate, put, save
 
 In = Annotated[
     Path, typer.Argument(metavar="IN", help="a torch CSV: a row for each rank", show_default=False)
@@ -54,7 +53,7 @@ def import_(
     if output is None:
         put(dumps(read.schedule))
     else:
-        _save(read.schedule, output, json)
+        save(read.schedule, output, json)
     return Exit.FINE
 
 

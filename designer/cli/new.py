@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,14 +12,13 @@ from contraflow.designer.format import file
 from contraflow.designer.generators import GENERATORS
 from contraflow.designer.topology import BEST, MAPPINGS
 
-from .arguments import COSTS, Json, listed, real, whole
+from .arguments import COSTS, Json, Output, listed, real, whole
 from .exit import Complaint, Exit
-from .output import draw, narrate, put, put_json
+from .output import draw, narrate, put, put_json, save
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from contraflow.designer.format.schedule import Schedule
     from contraflow.designer.generators import Generator
 
 REST = Design()
@@ -28,9 +26,6 @@ REST = Design()
 
 GeneratorName = Annotated[str | None, typer.Argument(metavar="GENERATOR", help="see --list")]
 Listing = Annotated[bool, typer.Option("--list", help="name the generators, and the knobs of each")]
-Output = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="FILE", help="write there instead of to stdout")
-]
 
 
 def knob(metavar: str, parser: Any, default: object, help: str) -> Any:
@@ -141,19 +136,8 @@ def new(
     if output is None:
         put(file.dumps(schedule))
     else:
-        _save(schedule, output, json)
+        save(schedule, output, json)
     return Exit.FINE
-
-
-def _save(schedule: Schedule, path: Path, json: bool) -> None:
-    try:
-        file.write(schedule, path)
-    except OSError as error:
-        raise Complaint(f"{path} cannot be written: {error.strerror}") from None
-    if json:
-        put_json({"file": str(path), "name": schedule.name, "actions": schedule.num_actions})
-    else:
-        narrate(f"{path}: {schedule.name}, {schedule.num_actions} actions")
 
 
 def _list(generators: list[Generator], json: bool) -> None:

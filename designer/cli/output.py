@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from .exit import Complaint, Exit
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console, RenderableType
+
+    from contraflow.designer.format.schedule import Schedule
 
 
 def put(text: str) -> None:
@@ -33,6 +37,27 @@ def writing() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise SystemExit(Exit.BROKEN_PIPE) from None
         raise Complaint(f"stdout cannot be written: {error.strerror}") from None
+
+
+def write(text: str, path: Path) -> None:
+    """Replace a file, whole or not at all. Raises Complaint where that cannot be."""
+    from contraflow.designer.format.file import write_text
+
+    try:
+        write_text(text, path)
+    except OSError as error:
+        raise Complaint(f"{path} cannot be written: {error.strerror}") from None
+
+
+def save(schedule: Schedule, path: Path, json: bool) -> None:
+    """Write a schedule file, and say so."""
+    from contraflow.designer.format.file import dumps
+
+    write(dumps(schedule), path)
+    if json:
+        put_json({"file": str(path), "name": schedule.name, "actions": schedule.num_actions})
+    else:
+        narrate(f"{path}: {schedule.name}, {schedule.num_actions} actions")
 
 
 def put_json(document: Any) -> None:

@@ -98,7 +98,9 @@ def footprint(shape: ModelShape, training: Training) -> Callable[[Layout], Footp
 
 def _rows(saved: Saved, layout: Layout, counts: Sequence[int]) -> list[Row]:
     """By slot; alike slots share theirs."""
-    pieces = [piece for microbatch in range(layout.num_microbatches) for piece in Piece.all_of(layout, microbatch)]
+    pieces = [
+        piece for microbatch in range(layout.num_microbatches) for piece in Piece.all_of(layout, microbatch)
+    ]
     kinds = set(pieces)
     rows: list[Row] = []
     for stage, count in enumerate(counts):

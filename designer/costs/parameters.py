@@ -42,7 +42,11 @@ class Parameters:
         for stage, count in enumerate(counts):
             sizes = layer * count
             if stage == 0:
-                sizes = sizes + [table] * (not shape.tied) + [shape.positions * shape.hidden] * (shape.family == "gpt")
+                sizes = (
+                    sizes
+                    + [table] * (not shape.tied)
+                    + [shape.positions * shape.hidden] * (shape.family == "gpt")
+                )
             if stage == last:
                 sizes = sizes + norm + [table] * (not shape.tied)
             aligned.append(sum(map(_aligned, sizes)))
@@ -54,7 +58,9 @@ class Parameters:
     def weights(self) -> list[float]:
         """Bytes by device, with each stage's own table of rotary positions."""
         size = self.training.bytes.weight
-        held = self._by_device([size * count + table for count, table in zip(self.stages, self.rotations, strict=True)])
+        held = self._by_device(
+            [size * count + table for count, table in zip(self.stages, self.rotations, strict=True)]
+        )
         return [most + size * self.shared * (device in self._sharing) for device, most in enumerate(held)]
 
     def gradients(self) -> list[float]:
@@ -70,7 +76,9 @@ class Parameters:
         for owner, count in zip(self.layout.owners, self.stepped, strict=True):
             owned[owner] += size * count
         if self.shared:
-            owned[self.layout.owners[0]] += size * self.shape.vocabulary * self.shape.hidden / self.training.tensor_parallel
+            owned[self.layout.owners[0]] += (
+                size * self.shape.vocabulary * self.shape.hidden / self.training.tensor_parallel
+            )
         return owned
 
     @property

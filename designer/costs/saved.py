@@ -220,7 +220,9 @@ class Saved:
         own = (self.hidden + self.keys) * length
         if not piece.start:
             # The second half of the queries with the first half of the keys.
-            parts = (self.hidden + self.keys) * length / 2 + (self.hidden * length / 2 if length > 2 * PART else 0.0)
+            parts = (self.hidden + self.keys) * length / 2 + (
+                self.hidden * length / 2 if length > 2 * PART else 0.0
+            )
         else:
             parts = self.hidden * length + self.keys * piece.start
             if piece.start > PART:

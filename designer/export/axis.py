@@ -70,16 +70,27 @@ def figure(value: float, clock: Clock, largest: float | None = None) -> str:
     return f"{digits} {name}".rstrip()
 
 
-def ticks(axis: Axis, factor: float = 1.0) -> Iterator[tuple[int, str]]:
-    """Column and label of every mark: multiples of 1, 2 or 5 times a power of ten, in units of `1 / factor`."""
+def marks(axis: Axis, factor: float = 1.0, room: float = MIN_TICK_COLUMNS) -> Iterator[tuple[float, str]]:
+    """Time and label of every mark: multiples of 1, 2 or 5 times a power of ten, in units of `1 / factor`.
+
+    At least `room` columns apart, and with room for the longest label where a column holds a character.
+    """
     widest = len(f"{axis.time(axis.width) * factor:.6g}")
-    least = axis.step * max(MIN_TICK_COLUMNS, widest + 2) * factor
+    least = axis.step * max(room, widest + 2) * factor
     power = 10.0 ** floor(log10(least))
     each = next((power * multiple for multiple in (1, 2, 5) if power * multiple >= least), power * 10)
     number = ceil(axis.start * factor / each - 1e-9)
-    while (column := round(axis.column(number * each / factor))) < axis.width:
-        yield column, f"{number * each:.6g}"
+    while axis.column(time := number * each / factor) <= axis.width + 1e-6:
+        yield time, f"{number * each:.6g}"
         number += 1
+
+
+def ticks(axis: Axis, factor: float = 1.0) -> Iterator[tuple[int, str]]:
+    """Column and label of every mark of a ruler of characters."""
+    for time, label in marks(axis, factor):
+        column = round(axis.column(time))
+        if column < axis.width:
+            yield column, label
 
 
 def ruler(axis: Axis, clock: Clock, largest: float, mark: str) -> str:

@@ -6,7 +6,7 @@ from rich.color import Color
 from rich.style import Style
 
 from .cells import Paint
-from .chart import Look
+from .chart import Look, State
 
 # Lightness (CIE L*): F 83 75, I 66 57, B 48 40, W 30 22; blue, teal, orange and violet at even saturation.
 GROUNDS = {
@@ -24,6 +24,16 @@ REDUCTION = "#9aa3b5"
 def ground(look: Look) -> str | None:
     """The colour of a bar; None for the terminal's own."""
     return GROUNDS[look.state][look.tone] if look.state in GROUNDS else None
+
+
+def hatching(state: State) -> str:
+    """The colour of lines across a bar of the second tone, where a picture has textures: they leave labels legible."""
+    return _mixed(GROUNDS[state][1], INKS[state], 0.25)
+
+
+def _mixed(colour: str, other: str, share: float) -> str:
+    pairs = zip(*[Color.parse(name).get_truecolor() for name in (colour, other)], strict=True)
+    return "#" + "".join(f"{round(one + share * (two - one)):02x}" for one, two in pairs)
 
 
 def style(paint: Paint) -> Style:

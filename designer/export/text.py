@@ -15,6 +15,7 @@ from .axis import Axis, figure, fitted, ruler, scale
 from .cells import Paint, letter, row
 from .chart import Chart, chart
 from .glyphs import Glyphs, glyphs
+from .held import Held
 from .strips import strip
 
 MIN_WIDTH = 60
@@ -30,6 +31,15 @@ def show(preview: Preview, width: int, *, color: bool = True, ascii: bool = Fals
 
     Without `color` it is bare text that letters and textures make legible; with `ascii` it is ASCII alone.
     """
+    return Group(*_shown(preview, width, color=color, ascii=ascii))
+
+
+def dumps(preview: Preview, width: int, *, ascii: bool = False) -> str:
+    """The same without colours, for a file."""
+    return "".join(f"{line.plain}\n" for line in _shown(preview, width, color=False, ascii=ascii))
+
+
+def _shown(preview: Preview, width: int, *, color: bool, ascii: bool) -> list[Text]:
     width = max(width, MIN_WIDTH)
     drawn, marks = chart(preview), glyphs(color=color, ascii=ascii)
     lines = list(_lines(drawn, width, marks))
@@ -39,7 +49,7 @@ def show(preview: Preview, width: int, *, color: bool = True, ascii: bool = Fals
         lines = [_ascii(line) for line in lines]
     for line in lines:
         line.no_wrap, line.overflow = True, "crop"
-    return Group(*lines)
+    return lines
 
 
 def _lines(drawn: Chart, width: int, marks: Glyphs) -> Iterator[Text]:
@@ -63,8 +73,7 @@ def _lines(drawn: Chart, width: int, marks: Glyphs) -> Iterator[Text]:
     yield from _memory(preview, axis, gutter, marks)
     yield Text()
     yield from flow(legend(drawn, marks), width, "   ")
-    caption = preview.timeline.prices.caption + ". Idle from time 0 to the end of the last action."
-    for part in wrap(caption[0].upper() + caption[1:], width):
+    for part in wrap(preview.caption, width):
         yield Text(part, "dim")
 
 
@@ -89,6 +98,24 @@ def figures(preview: Preview) -> list[str]:
         f"bubble {percent(preview.bubble)}",
         f"peak {preview.peak:.4g} microbatches on {where}",
     ]
+
+
+def headline(preview: Preview, levels: Held) -> list[str]:
+    """All figures of a schedule as a whole: the three, and what costs that know of a model add to them."""
+    found = figures(preview)
+    if preview.step != preview.makespan:
+        found.insert(1, f"step {figure(preview.step, preview.timeline.prices.clock)}")
+    if preview.tokens_per_second is not None:
+        found.append(f"{preview.tokens_per_second:,.0f} tokens/s")
+    if preview.memory is not None:
+        found.append(f"peak {levels.figure(max(curve.peak for curve in levels.curves))} of a GPU")
+    return found
+
+
+def assumptions(preview: Preview, levels: Held) -> str:
+    """What every figure of a picture rests on, in sentences: the clock's, and the bytes' where it shows them."""
+    more = levels.caption
+    return preview.caption + (f" {more[0].upper()}{more[1:]}." if more else "")
 
 
 def plural(count: int, noun: str) -> str:

@@ -47,8 +47,8 @@ def read_table(text: bytes | str, name: str) -> tuple[Table, list[Fault]]:
             if num_blank > MAX_FAULTS_PER_RULE:
                 line = f"line {rows.line_num} follows on {num_blank} rows without an action"
                 raise NotAScheduleError(f"{name} is no torch CSV: {line}")
-            for blank in [[]] * num_blank:
-                _read_row(table, blank, reader)
+            for _ in range(num_blank):
+                _read_row(table, [], reader)
             num_blank = 0
             _read_row(table, row, reader)
             if table.num_unreadable > MAX_FAULTS_PER_RULE:

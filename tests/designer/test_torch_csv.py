@@ -1,4 +1,4 @@
-"""PyTorch's CSV, both ways: the same schedule comes back, through PyTorch's own loader too, and slips are told in words."""
+"""PyTorch's CSV, both ways: the same schedule comes back, through PyTorch's loader too; slips are told in words."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_without_a_side_car_microbatches_travel_whole() -> None:
     assert back.layout.uncut
     assert back.layout.sequences == (96,) * 16
     assert back.layout.directions[0].placement == schedule.layout.directions[0].placement
-    assert str(back.program[3][:4]) == str(tuple(map(parse_token, "3F0 3F1 3B1 3F2".split())))
+    assert list(map(str, back.program[3][:4])) == ["3F0", "3F1", "3B1", "3F2"]
 
 
 # What cannot be said.
@@ -152,7 +152,7 @@ def test_forwards_that_would_get_each_others_losses_are_refused() -> None:
     # PyTorch keeps the losses in the order in which they come, and looks them up by microbatch.
     schedule = by_hand("0F1 0F0 0B0 0B1\n1F1 1F0 1B0 1B1")
     assert check(schedule) == []
-    with pytest.raises(InexpressibleError, match="wrong losses.* 1F1 comes before 1F0; .*ascending"):
+    with pytest.raises(InexpressibleError, match=r"wrong losses.* 1F1 comes before 1F0; .*ascending"):
         dumps(schedule)
 
 
@@ -365,8 +365,8 @@ def test_faults_of_rows_and_side_car_are_told_together() -> None:
 
 
 def test_faults_stop_being_listed_where_nobody_reads_on() -> None:
-    found = faults("0F0,0B0\n" + "0F1,y\n" * 5000)
-    assert len(found) == 102
+    found = faults("0F0,0B0\n" + ",y\n" * 5000)
+    assert len(found) == 101
     assert found[100] == "$: more faults of this kind (token) are not listed"
 
 
@@ -384,7 +384,7 @@ def test_faults_stop_being_listed_where_nobody_reads_on() -> None:
     ],
 )
 def test_what_is_no_csv_of_pytorchs(text: bytes, said: str) -> None:
-    with pytest.raises(NotAScheduleError, match="in.csv") as raised:
+    with pytest.raises(NotAScheduleError, match=r"in\.csv") as raised:
         loads(text, name="in.csv")
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -392,7 +392,7 @@ def test_what_is_no_csv_of_pytorchs(text: bytes, said: str) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"0F0,0B0", b"\xff", b"[" * 100_000])
 def test_what_is_no_side_car(text: bytes) -> None:
-    with pytest.raises(NotAScheduleError, match="in.meta.json is no side-car"):
+    with pytest.raises(NotAScheduleError, match=r"in\.meta\.json is no side-car"):
         loads("0F0,0B0", text, meta_name="in.meta.json")
 
 
