@@ -70,7 +70,7 @@ class Parameters:
         return [most + size * self.shared * (device in self._sharing) for device, most in enumerate(held)]
 
     def optimizer(self) -> list[float]:
-        """Bytes by device: the state of what it owns, a part for each replica; a shared embedding is stage 0's owner's."""
+        """Bytes by device: of what it owns, a part for each replica; stage 0's owner has a shared embedding."""
         size = self.training.bytes.optimizer / self.training.replicas
         owned = [0.0] * self.layout.num_devices
         for owner, count in zip(self.layout.owners, self.stepped, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Layout

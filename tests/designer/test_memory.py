@@ -98,7 +98,9 @@ def test_bytes_are_the_sum_of_what_is_open_after_each_action(
 def kept(timeline: Timeline, occupied: Footprint, lowered: Lowered, device: int) -> list[float]:
     """The levels after each action, each made anew from all that is open then."""
     graph, layout = timeline.graph, timeline.graph.layout
-    static = occupied.weights[device] + occupied.gradients[device] + occupied.optimizer[device] + occupied.batch
+    static = (
+        occupied.weights[device] + occupied.gradients[device] + occupied.optimizer[device] + occupied.batch
+    )
     node_of = {action: node for node, action in enumerate(graph.actions) if graph.slot[node] != NONE}
     here = range(graph.first[device], graph.first[device + 1])
     levels = []
@@ -180,7 +182,8 @@ def test_what_is_sent_stays_until_it_has_arrived() -> None:
     occupied = footprint(LLAMA, Training(precision="float32"))(schedule.layout)
     at_once, late = (
         byte_curves(
-            simulate(build(schedule), replace(unit(schedule.layout), network=Network(Link(latency, 1.0)))), occupied
+            simulate(build(schedule), replace(unit(schedule.layout), network=Network(Link(latency, 1.0)))),
+            occupied,
         )[0]
         for latency in (0.0, 1.5)
     )

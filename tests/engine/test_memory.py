@@ -114,7 +114,9 @@ def departures(timeline: Timeline, lowered: Lowered) -> dict[Action, float]:
     gone = {}
     for number, lane in enumerate(lowered.lanes):
         steps = lowered.programs[lane.target]
-        taken = [timeline.start[node_of[step.action]] for step in steps if step.takes == number and step.source]
+        taken = [
+            timeline.start[node_of[step.action]] for step in steps if step.takes == number and step.source
+        ]
         if lane.purpose == "data":
             for place, (action, _) in enumerate(lane.messages):
                 posted = taken[place - lane.credit] if place >= lane.credit else 0.0
@@ -160,7 +162,9 @@ class Measured:
     most: int
 
 
-def measure(schedule: Schedule, shape: ModelShape, timeline: Timeline, device: int, batch_size: int) -> Measured:
+def measure(
+    schedule: Schedule, shape: ModelShape, timeline: Timeline, device: int, batch_size: int
+) -> Measured:
     """The second step of one device, with everything that was allocated since its model was built."""
 
     def tokens() -> list[Tensor]:
@@ -239,7 +243,10 @@ def test_the_designer_knows_what_the_engine_keeps_and_what_it_needs(
     for device, curve in enumerate(byte_curves(timeline, occupied)):
         found = measure(schedule, shape, timeline, device, batch_size)
         static = (
-            occupied.weights[device] + occupied.gradients[device] + occupied.optimizer[device] + occupied.batch
+            occupied.weights[device]
+            + occupied.gradients[device]
+            + occupied.optimizer[device]
+            + occupied.batch
         )
         assert static == pytest.approx(found.static, rel=1e-3)
         low = graph.first[device]
