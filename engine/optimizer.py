@@ -34,16 +34,17 @@ def learning_rate(config: OptimizerConfig, step: int) -> float:
     return config.learning_rate
 
 
+_PART = 1 << 20
+"""Elements of a gradient that are looked at together."""
+
+
 def squared_norm(groups: Sequence[FlatParameters]) -> Tensor:
     """Sum of the squares of the gradients, a float64 scalar on the CPU."""
     # Part by part: in one piece a group would stand there once more, in float64.
     parts = [part for group in groups for part in group.grad.split(_PART)]
     squares = [torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in parts]
-    return torch.stack(squares).sum().cpu() if squares else torch.zeros((), dtype=torch.float64)
-
-
-_PART = 1 << 20
-"""Elements of a gradient that are looked at together."""
+    total: Tensor = torch.stack(squares).sum().cpu() if squares else torch.zeros((), dtype=torch.float64)
+    return total
 
 
 def clip(groups: Sequence[FlatParameters], norm: float, most: float) -> None:

@@ -102,5 +102,7 @@ def _torch_csv(file: Path, output: Path | None) -> Exit:
     write(table, output)
     narrate(f"{output}: {schedule.name} as torch-csv; {beside} says what its cells leave out")
     if not schedule.layout.uncut:
-        narrate("PyTorch's runtime takes subsequences for microbatches: attention does not reach from one to another")
+        narrate(
+            "PyTorch's runtime takes subsequences for microbatches: attention does not reach from one to another"
+        )
     return Exit.FINE

@@ -38,9 +38,13 @@ function theme() {
   return changes;
 }
 
+// Colours and strength of all bars, and of their keys in the legend.
+const painted = [...page.bars, ...page.keys];
+
 function paint() {
-  return { "marker.color": page.colours[state.colour],
-    "marker.opacity": state.critical ? page.faded : page.bars.map(() => 1) };
+  const colours = page.colours[state.colour], full = painted.map(() => 1);
+  return { "marker.color": [...colours, ...colours.map(each => each[0])],
+    "marker.opacity": state.critical ? [...page.faded, ...full].slice(0, painted.length) : full };
 }
 
 // Lines between bars and words on them cost time and help only where bars are wide. Answers whether that has changed.
@@ -67,14 +71,15 @@ function memory() {
     { ...view.layout, "yaxis2.visible": shown, "yaxis.domain": shown ? page.domain : [0, 1] }, page.curves);
 }
 
-// The line of the critical path comes after all bars; what is undefined stays as it is.
+// What is undefined stays as it is.
 function critical() {
-  const changes = paint(), others = page.bars.map(() => undefined);
-  for (const key in changes) changes[key] = [...changes[key], undefined];
-  return Plotly.restyle(plot, { ...changes, visible: [...others, state.critical] }, [...page.bars, page.path]);
+  const changes = paint();
+  for (const key in changes) changes[key].push(undefined);
+  const visible = [...painted.map(() => undefined), state.critical];
+  return Plotly.restyle(plot, { ...changes, visible }, [...painted, page.path]);
 }
 
-const actions = { colour: () => Plotly.restyle(plot, paint(), page.bars), memory, critical };
+const actions = { colour: () => Plotly.restyle(plot, paint(), painted), memory, critical };
 
 for (const button of document.querySelectorAll("#controls button")) {
   button.addEventListener("click", () => {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from colorsys import hls_to_rgb
+
 from rich.color import Color
 from rich.style import Style
 
@@ -34,6 +36,13 @@ def hatching(state: State) -> str:
 def _mixed(colour: str, other: str, share: float) -> str:
     pairs = zip(*[Color.parse(name).get_truecolor() for name in (colour, other)], strict=True)
     return "#" + "".join(f"{round(one + share * (two - one)):02x}" for one, two in pairs)
+
+
+def hue(number: int, count: int, lightness: float) -> str:
+    """Hues far apart for numbers that are near."""
+    turn = number / count if count <= 6 else number * 0.618034
+    red, green, blue = (round(255 * part) for part in hls_to_rgb((0.58 + turn) % 1, lightness, 0.62))
+    return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 def style(paint: Paint) -> Style:

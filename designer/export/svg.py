@@ -122,8 +122,10 @@ class _Page:
         self.y += 4
 
     def heading(self, words: str, right: str) -> Iterator[str]:
-        self.y += LEADING
-        yield self.text(EDGE, words, "q")
+        room = (self.total - 2 * EDGE) / SIZE - width_of(right) - 1
+        for line in wrapped(words, room):
+            self.y += LEADING
+            yield self.text(EDGE, line, "q")
         yield self.text(self.total - EDGE, right, "q e")
         self.y += 3.5
 

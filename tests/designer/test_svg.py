@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -26,7 +27,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def example(
     generator: str = "seq1f1b", costs_name: str = "unit", devices: int = 4, k: int | None = None
 ) -> Preview:
-    return preview(make(Design(generator, devices, 4, subsequences=k)), costs.named(costs_name))
+    return preview(make(Design(generator, devices, subsequences=k)), costs.named(costs_name))
 
 
 def tree(shown: Preview, width: float = svg.WIDTH) -> ElementTree.Element:
@@ -76,7 +77,8 @@ def test_everything_lies_on_the_page(width: int, costs_name: str) -> None:
         x, y = float(text.get("x", "")), float(text.get("y", ""))
         length = 5 * width_of("".join(text.itertext()))
         ends = "e" in text.get("class", "").split()
-        assert 0 <= x - length * ends and x + length * (not ends) <= right + 1
+        assert x >= length * ends
+        assert x + length * (not ends) <= right + 1
         assert 0 < y < bottom
     for left, _, length in boxes(root):
         assert 0 <= left <= left + length <= right
@@ -168,6 +170,6 @@ def test_lines_are_broken_where_they_end(text: str, room: float) -> None:
 def test_marks_are_round_and_apart(start: float, length: float, width: int, room: float) -> None:
     axis = Axis(start, length / width, width)
     found = list(marks(axis, room=room))
-    for (time, _), (later, _) in zip(found, found[1:], strict=False):
+    for (time, _), (later, _) in pairwise(found):
         assert axis.column(later) - axis.column(time) >= room * (1 - 1e-6)
     assert all(-1e-3 <= axis.column(time) <= width + 1e-3 for time, _ in found)
