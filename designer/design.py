@@ -15,6 +15,7 @@ from typing import Any
 from . import costs, splits, topology
 from .costs.presets import DEFAULT
 from .costs.prices import CostModel
+from .explain import Explanation, explain
 from .format.check import check
 from .format.fault import InvalidScheduleError
 from .format.graph import build
@@ -22,7 +23,6 @@ from .format.lowering import with_reductions
 from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
-from .explain import Explanation, explain
 from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
 from .topology import Traffic
@@ -189,8 +189,9 @@ def _check_sizes(design: Design) -> None:
         raise DesignError(f"--budget is {design.budget}; a finite number belongs there")
     if design.num_actions > MAX_ACTIONS:
         raise DesignError(
-            f"{design.devices} devices x {design.num_stages_per_device} stages x {design.num_microbatches} microbatches "
-            f"x {design.num_subsequences} subsequences are {design.num_actions} actions; at most {MAX_ACTIONS} are made"
+            f"{design.devices} devices x {design.num_stages_per_device} stages x {design.num_microbatches} "
+            f"microbatches x {design.num_subsequences} subsequences are {design.num_actions} actions; "
+            f"at most {MAX_ACTIONS} are made"
         )
 
 

@@ -161,5 +161,6 @@ def _stage_times(layout: Layout, layers: tuple[int, ...], costs: CostModel) -> l
     prices, size = costs(replace(layout, layers=layers)), layout.slots_per_stage
     times = [there + back for there, back in zip(prices.forward, prices.backward, strict=True)]
     return [
-        sum(times[stage * size : (stage + 1) * size]) / layout.num_microbatches for stage in range(layout.num_stages)
+        sum(times[stage * size : (stage + 1) * size]) / layout.num_microbatches
+        for stage in range(layout.num_stages)
     ]

@@ -41,7 +41,7 @@ _PART = 1 << 20
 def squared_norm(groups: Sequence[FlatParameters]) -> Tensor:
     """Sum of the squares of the gradients, a float64 scalar on the CPU."""
     # Part by part: in one piece a group would stand there once more, in float64.
-    parts = [part for group in groups for part in group.grad.split(_PART)]
+    parts = [part for group in groups for part in torch.split(group.grad, _PART)]
     squares = [torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in parts]
     total: Tensor = torch.stack(squares).sum().cpu() if squares else torch.zeros((), dtype=torch.float64)
     return total

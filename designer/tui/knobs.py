@@ -191,7 +191,9 @@ def _type_ranks(design: Design, text: str) -> Design:
     try:
         return replace(design, ranks=tuple(int(part) for part in word.replace(",", " ").split()))
     except ValueError:
-        raise Slip(f"ranks are {', '.join(RANKINGS)}, or one number for each device, such as 0,3,1,2") from None
+        raise Slip(
+            f"ranks are {', '.join(RANKINGS)}, or one number for each device, such as 0,3,1,2"
+        ) from None
 
 
 def _listed(value: str | tuple[int, ...]) -> str:
@@ -291,7 +293,10 @@ KNOBS = (
         lambda design: _listed(design.ranks or IN_ORDER),
         _type_ranks,
         rested=lambda design: replace(design, ranks=None),
-        choices=lambda: [(IN_ORDER, "device d on rank d"), *((name, "for the nodes of the costs") for name in RANKINGS)],
+        choices=lambda: [
+            (IN_ORDER, "device d on rank d"),
+            *((name, "by the costs' nodes") for name in RANKINGS),
+        ],
     ),
     Knob(
         "costs",

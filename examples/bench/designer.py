@@ -103,6 +103,12 @@ def alone(shape: Shape) -> dict[str, Callable[[], object]]:
 
 def main(console: Console) -> None:
     for shape, rounds, aim in ((Shape(16, 256), 5, "time <= 0.333"), (Shape(64, 1024), 1, "time <= 0.200")):
-        show(console, f"make to simulate, {shape}", in_turn(whole(shape), rounds), "PyTorch", {"Contraflow": aim})
+        show(
+            console,
+            f"make to simulate, {shape}",
+            in_turn(whole(shape), rounds),
+            "PyTorch",
+            {"Contraflow": aim},
+        )
     shape = Shape(8, 2000)
     show(console, f"simulate alone, {shape}", in_turn(alone(shape), 3), "PyTorch", {})

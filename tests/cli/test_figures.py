@@ -85,7 +85,9 @@ def test_cap(contraflow: Callable[..., Any], seq: Path, cap: str, over: list[int
     assert contraflow("simulate", seq, "--cap", cap, "--json").json["over_cap"] == over
 
 
-def test_a_cap_in_bytes_is_held_against_the_bytes_of_a_model(contraflow: Callable[..., Any], seq: Path) -> None:
+def test_a_cap_in_bytes_is_held_against_the_bytes_of_a_model(
+    contraflow: Callable[..., Any], seq: Path
+) -> None:
     shown = contraflow("simulate", seq, "--cap", "70GiB")
     assert (shown.code, shown.out) == (2, "")
     assert "unit knows of no bytes: a cap in bytes needs --costs MODEL-HARDWARE" in shown.err
@@ -99,7 +101,9 @@ def test_a_cap_in_bytes_is_held_against_the_bytes_of_a_model(contraflow: Callabl
     assert "over the cap of 0.5 GiB: device 0 (" in words
 
 
-@pytest.mark.parametrize("cap", ["70GB", "70gib", "70 GiB", "71680MiB", "70000 mb", "73400320KiB", "75161927680B"])
+@pytest.mark.parametrize(
+    "cap", ["70GB", "70gib", "70 GiB", "71680MiB", "70000 mb", "73400320KiB", "75161927680B"]
+)
 def test_bytes_may_be_written_in_many_ways(contraflow: Callable[..., Any], seq: Path, cap: str) -> None:
     shown = contraflow("simulate", seq, "--costs", "gpt-1.3b-h200", "--cap", cap, "--json")
     assert 70e9 <= shown.json["cap"] <= 70 * 2**30
@@ -144,7 +148,9 @@ def test_compare_warns_of_unequal_work(contraflow: Callable[..., Any], seq: Path
     assert not contraflow("compare", seq, "wider.json", "--costs", "llama3-8b-h100").err
 
 
-def test_compare_tries_the_mappings_of_devices_to_ranks(contraflow: Callable[..., Any], tmp_path: Path) -> None:
+def test_compare_tries_the_mappings_of_devices_to_ranks(
+    contraflow: Callable[..., Any], tmp_path: Path
+) -> None:
     contraflow("new", "bsipipe", "--devices", 8, "--subsequences", 2, "--sequence", 4096, "-o", "bsi.json")
     model = tmp_path / "two-nodes.toml"
     model.write_text('[model]\npreset = "llama3-8b"\n[hardware]\npreset = "h100"\ngpus_per_node = 4\n')

@@ -110,7 +110,9 @@ def test_layers_and_ranks_that_fit_the_costs(contraflow: Callable[..., Any]) -> 
         (["--ranks", "spiral"], "no mapping 'spiral'"),
     ],
 )
-def test_layers_and_ranks_that_are_none(contraflow: Callable[..., Any], flags: list[str], reason: str) -> None:
+def test_layers_and_ranks_that_are_none(
+    contraflow: Callable[..., Any], flags: list[str], reason: str
+) -> None:
     made = contraflow("new", "seq1f1b", *flags)
     assert (made.code, made.out) == (2, "")
     assert reason in made.err

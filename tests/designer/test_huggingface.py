@@ -87,7 +87,7 @@ def test_what_is_no_config_is_answered_in_one_line(document: Any, reason: str, t
 def test_garbage_is_answered_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises(costs.CostError, match="config.json") as caught:
+    with pytest.raises(costs.CostError, match=r"config\.json") as caught:
         read_config(path)
     assert "\n" not in str(caught.value)
 
