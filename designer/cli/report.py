@@ -12,8 +12,9 @@ from rich.table import Table
 
 from contraflow.designer.costs import CostError, CostModel
 from contraflow.designer.design import Preview, preview
+from contraflow.designer.export import held as levels
+from contraflow.designer.export import text
 from contraflow.designer.export.axis import scale
-from contraflow.designer.export.text import figures, percent, shape
 from contraflow.designer.format.check import load
 from contraflow.designer.format.schedule import Layout
 from contraflow.designer.topology import mapped
@@ -87,17 +88,8 @@ def weights_held(layout: Layout) -> float:
 
 def headline(shown: Preview) -> str:
     """What a schedule is, and how it does."""
-    parts = figures(shown)
-    if shown.step != shown.makespan:
-        [unit, [step]] = times([shown], [shown.step])
-        parts.insert(1, f"step {step} {unit}")
-    if shown.tokens_per_second is not None:
-        parts.append(f"{shown.tokens_per_second:,.0f} tokens/s")
-    if shown.peak_bytes is not None:
-        parts.append(f"peak {gibibytes(shown.peak_bytes)}")
-    if shown.traffic is not None and shown.traffic.total:
-        parts.append(f"{gibibytes(shown.traffic.total)} between nodes")
-    return f"{shown.schedule.name}: {', '.join(shape(shown))}\n{', '.join(parts)}\n"
+    figures = text.headline(shown, levels.held(shown))
+    return f"{shown.schedule.name}: {', '.join(text.shape(shown))}\n{', '.join(figures)}\n"
 
 
 def device_table(shown: Preview, over: Sequence[int]) -> Table:
@@ -160,7 +152,7 @@ def comparison_table(names: Sequence[str], previews: Sequence[Preview]) -> Table
     columns = {
         f"{word}\n({unit})" if unit else word: makespans,
         "speed-up": ["-" if ratio is None else f"{ratio:.3f}x" for ratio in ratios],
-        "bubble": [percent(shown.bubble) for shown in previews],
+        "bubble": [text.percent(shown.bubble) for shown in previews],
     }
     held = column([weights_held(shown.schedule.layout) for shown in previews])
     weights = {"weights": [f"{times}x" for times in held]}

@@ -108,7 +108,9 @@ def headline(preview: Preview, levels: Held) -> list[str]:
     if preview.tokens_per_second is not None:
         found.append(f"{preview.tokens_per_second:,.0f} tokens/s")
     if preview.memory is not None:
-        found.append(f"peak {levels.figure(max(curve.peak for curve in levels.curves))} of a GPU")
+        found.append(f"{levels.figure(max(curve.peak for curve in levels.curves))} on a GPU")
+    if preview.traffic is not None and preview.traffic.total:
+        found.append(f"{levels.figure(preview.traffic.total)} between nodes")
     return found
 
 
