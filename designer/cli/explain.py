@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from math import floor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,9 @@ ActionName = Annotated[
 
 SHOWN_LINKS = 40
 """Of a chain; the rest is counted."""
+
+SHOWN_RUN = 3
+"""Of actions that followed one another on a device, before the last: more would not fit 80 columns."""
 
 
 def explain(file: File, action: ActionName = None, costs: Costs = "unit", json: Json = False) -> Exit:
@@ -64,12 +68,36 @@ def find(shown: Preview, word: str) -> int:
         choices = ", ".join(f"d{graph.device[node]}:{token}" for node in found)
         raise Complaint(f"{token} runs on several devices; name one of {choices}")
     if named:
-        raise Complaint(f"{token} runs on device {graph.device[named[0]]}, not on {device!r}")
+        there = " and ".join(f"device {graph.device[node]}" for node in named)
+        raise Complaint(f"{token} runs on {there}, not on {device!r}")
+    reason = _no_reduction(shown, token)
+    if reason:
+        raise Complaint(reason)
     # A microbatch that is cut needs its subsequence.
     near = f"{token}.0"
     if near not in map(str, graph.actions):
         near = get_close_matches(token, map(str, graph.actions), 1, 0.0)[0]
     raise Complaint(f"no action {token!r} in {shown.schedule.name}; did you mean {near}?")
+
+
+def _no_reduction(shown: Preview, token: str) -> str | None:
+    """Why a REDUCE_GRAD is not on the schedule's timeline; None for all other tokens."""
+    from contraflow.designer.format.schedule import parse_token
+
+    named, layout = parse_token(token), shown.schedule.layout
+    if named is None or named.kind != "REDUCE_GRAD":
+        return None
+    if named.stage >= layout.num_stages:
+        return (
+            f"there is no stage {named.stage}: {shown.schedule.name} has stages 0 to {layout.num_stages - 1}"
+        )
+    copies = layout.copies[named.stage]
+    if len(copies) == 1:
+        return f"stage {named.stage} runs on device {copies[0]} alone: there are no gradients of copies to add up"
+    return (
+        f"{token} takes no time with --costs {shown.costs.name}, which leaves it out of the timeline; "
+        "--costs MODEL-HARDWARE prices it"
+    )
 
 
 class Clock:
@@ -94,18 +122,26 @@ def story(shown: Preview, node: int) -> Iterator[str]:
     yield f"{name}: device {here}, action {position}, from {at(timeline.start[node])} to {at(timeline.end[node])}"
     yield ""
     for other, when, how in waits(shown, node):
-        mark = "  <- the last" if other == found.binding[node] else ""
+        mark = "  <- last" if other == found.binding[node] else ""
         yield f"  waited for {graph.actions[other]} {how} at {at(when)}{mark}"
+        if found.ahead[other] >= 0 and other == graph.producer[node]:
+            queued = found.queued(other)
+            flight = when - timeline.end[other] - queued
+            yield (
+                f"    its message queued for {at(queued)} behind that of {graph.actions[found.ahead[other]]}, "
+                f"then took {at(flight)}"
+            )
     if found.binding[node] < 0:
         yield "  waited for nothing: it starts as soon as its device may"
-    before = _before(shown, node)
-    free = 0.0 if before is None else timeline.end[before]
-    if timeline.start[node] > free:
-        yield f"  its device was idle before it for {at(timeline.start[node] - free)}"
+    if node in found.gaps:
+        gap = found.gaps[node]
+        causes = ", ".join(f"{cause} {at(value)}" for cause, value in gap.by_cause().items())
+        yield f"  its device was idle before it for {at(sum(gap))}: {causes}"
     links = list(found.chain(node))
-    last_bound = found.floats[node] == 0
     yield f"  float {at(found.floats[node])}: " + (
-        "any delay makes the whole schedule longer" if last_bound else "a delay up to that costs nothing"
+        "a delay up to that costs nothing"
+        if found.floats[node]
+        else "critical, any delay makes the whole schedule longer"
     )
     if links:
         yield ""
@@ -166,16 +202,18 @@ def told(shown: Preview, links: list[Link]) -> Iterator[str]:
             stop = index
             while stop < len(links) and links[stop].why == "order":
                 stop += 1
-            followed = [graph.actions[entry.waited_for] for entry in links[index:stop]]
-            words = " ".join(map(str, followed[:8])) + (f" ... {followed[-1]}" if len(followed) > 8 else "")
+            followed = [str(graph.actions[entry.waited_for]) for entry in links[index:stop]]
+            words = " ".join(followed)
+            if len(followed) > SHOWN_RUN + 1:
+                words = f"{' '.join(followed[:SHOWN_RUN])} ... {followed[-1]}, {len(followed)} in a row"
             yield f"{at(timeline.start[link.node]):>9}  {name} on device {here} followed {words}"
             index = stop
             continue
         other, there = graph.actions[link.waited_for], graph.device[link.waited_for]
         if link.why == "input":
             yield (
-                f"{at(timeline.start[link.node]):>9}  {name} on device {here} waited for {other} of device {there}, "
-                f"which ended at {at(timeline.end[link.waited_for])}"
+                f"{at(timeline.start[link.node]):>9}  {name} on device {here} waited for {other} of device {there} "
+                f"(ended {at(timeline.end[link.waited_for])})"
             )
         elif link.why == "queue":
             yield f"{at(timeline.end[link.node]):>9}  {name}'s message queued behind that of {other}"
@@ -185,20 +223,35 @@ def told(shown: Preview, links: list[Link]) -> Iterator[str]:
 
 
 def idle_table(shown: Preview) -> Table:
-    """Idle time by cause, one row for each device and one for their mean."""
+    """Idle time by cause, one row for each device and one for their mean; every row adds up as it is shown."""
     from contraflow.designer.explain import CAUSES
+    from contraflow.designer.export.axis import scale
 
     from . import report
 
-    idle = [entry.by_cause() for entry in shown.explanation.idle]
-    rows = [*idle, {cause: sum(entry[cause] for entry in idle) / len(idle) for cause in CAUSES}]
-    unit, totals = report.times([shown], [sum(row.values()) for row in rows])
-    columns = [report.times([shown], [row[cause] for row in rows])[1] for cause in CAUSES]
+    factor, unit = scale(shown.timeline.prices.clock, shown.makespan)
+    idle = [[value * factor for value in entry.by_cause().values()] for entry in shown.explanation.idle]
+    idle.append([sum(column) / len(idle) for column in zip(*idle, strict=True)])
+    digits = 2 if unit else 4
+    rows = [adding_up(row, digits) for row in idle]
+    columns = [
+        report.column(column, digits) for column in zip(*([sum(row), *row] for row in rows), strict=True)
+    ]
     table = report.plain_table("device", f"idle ({unit})" if unit else "idle", *CAUSES)
-    names = [*map(str, range(len(idle))), "mean"]
-    for row in zip(names, totals, *columns, strict=True):
+    for row in zip([*map(str, range(len(idle) - 1)), "mean"], *columns, strict=True):
         table.add_row(*row)
     return table
+
+
+def adding_up(values: Sequence[float], digits: int) -> list[float]:
+    """Values of at least 0 rounded to so many decimals, such that they add up to their rounded sum."""
+    steps = [value * 10**digits for value in values]
+    whole = [floor(step + 1e-9) for step in steps]
+    # Those go up that would lose most.
+    most = sorted(range(len(steps)), key=lambda index: whole[index] - steps[index])
+    for index in most[: round(sum(steps)) - sum(whole)]:
+        whole[index] += 1
+    return [count / 10**digits for count in whole]
 
 
 def critical_path(shown: Preview) -> str:
@@ -242,7 +295,8 @@ def entry(shown: Preview, node: int) -> dict[str, Any]:
         "start": timeline.start[node],
         "end": timeline.end[node],
         "float": found.floats[node],
-        "critical": node in {n for link in found.critical for n in (link.node, link.waited_for)},
+        "critical": not found.floats[node],
+        "idle_before": found.gaps[node].by_cause() if node in found.gaps else {},
         "waits": [
             {"action": str(graph.actions[other]), "device": graph.device[other], "until": when,
              "last": other == found.binding[node]}

@@ -1,8 +1,7 @@
-"""What explain and diff say, to people and to programs."""
+"""What explain says, to people and to programs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,14 @@ def test_idle_time_by_cause(contraflow: Callable[..., Any], seq: Path) -> None:
 def test_one_action(contraflow: Callable[..., Any], seq: Path) -> None:
     told = contraflow("explain", seq, "3F0.0").out
     assert told.startswith("3F0.0: device 3, action 0, from 1.5 to 2")
-    assert "waited for 2F0.0 on device 2, whose message was here at 1.5  <- the last" in told
-    assert "its device was idle before it for 1.5" in told
-    assert "float 0: any delay" in told
+    assert "waited for 2F0.0 on device 2, whose message was here at 1.5  <- last" in told
+    assert "its device was idle before it for 1.5: start-up 1.5" in told
+    assert "float 0: critical, any delay" in told
     assert told.index("2F0.0 of device 2") < told.index("1F0.0 of device 1") < told.index("0F0.0 of device 0")
     found = contraflow("explain", seq, "3F0.0", "--json").json
     assert (found["device"], found["position"], found["start"], found["float"]) == (3, 0, 1.5, 0)
     assert found["critical"] is True
+    assert found["idle_before"] == {"start-up": 1.5}
     assert found["waits"] == [{"action": "2F0.0", "device": 2, "until": 1.5, "last": True}]
     assert [link["waited_for"] for link in found["chain"]] == ["2F0.0", "1F0.0", "0F0.0"]
 
@@ -39,10 +39,49 @@ def test_one_action(contraflow: Callable[..., Any], seq: Path) -> None:
 def test_messages_are_told_apart_from_computes(contraflow: Callable[..., Any], seq: Path) -> None:
     told = contraflow("explain", seq, "1F0.0", "--costs", "llama3-8b-h100")
     assert told.out.startswith("1F0.0: device 1, action 0, from 0.")
-    assert "which ended at" in told.out
+    assert "(ended " in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
     causes = contraflow("explain", seq, "--costs", "llama3-8b-h100", "--json").json["idle"]
     assert any(entry["communication"] > 0 for entry in causes)
     assert any(entry["imbalance"] > 0 for entry in causes)
+
+
+def test_what_a_device_idled_for_before_an_action(contraflow: Callable[..., Any], seq: Path) -> None:
+    told = contraflow("explain", seq, "0B0.1").out
+    # From 2.5 on 0F2.1 is ready, and would be a third whole microbatch where device 0 never holds more than 2.5.
+    assert "its device was idle before it for 3: memory gate 3" in told
+    assert "idle before it" not in contraflow("explain", seq, "0F2.0").out
+    assert contraflow("explain", seq, "0F2.0", "--json").json["idle_before"] == {}
+
+
+def test_every_row_of_the_table_adds_up_as_shown(contraflow: Callable[..., Any]) -> None:
+    contraflow("new", "bsipipe", "--microbatches", 8, "-o", "bsi.json")
+    table = contraflow("explain", "bsi.json", "--costs", "llama3-8b-h100").out
+    rows = [line.split() for line in table.splitlines() if line.strip()[:1] in "0123m" and " 0." in line]
+    sums = {row[0]: (row[1], f"{sum(map(float, row[2:])):.2f}") for row in rows if len(row) == 8}
+    assert list(sums) == ["0", "1", "2", "3", "mean"]
+    assert all(idle == causes for idle, causes in sums.values())
+
+
+def test_a_long_chain_fits_the_terminal_and_counts_what_it_leaves_out(
+    contraflow: Callable[..., Any],
+) -> None:
+    contraflow("new", "bsipipe", "--microbatches", 8, "-o", "bsi.json")
+    told = contraflow("explain", "bsi.json", "3B1.0", "--costs", "llama3-8b-h100").out
+    assert " in a row\n" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_a_message_that_queued_is_told_apart_from_its_flight(contraflow: Callable[..., Any]) -> None:
+    # Links so slow that messages wait for one another.
+    contraflow("new", "seq1f1b", "--subsequences", 4, "-o", "four.json")
+    Path("slow.toml").write_text(
+        '[model]\npreset = "llama3-8b"\n[hardware]\npreset = "h100"\nbandwidth = 2e8\n'
+    )
+    told = contraflow("explain", "four.json", "1F0.3", "--costs", "slow.toml")
+    assert "its message queued for" in told.out, told.err
+    assert "behind that of 0F0.2, then took" in told.out
+    assert "0F0.3's message queued behind that of 0F0.2" in told.out
 
 
 def test_a_reduction_is_named_with_its_device(contraflow: Callable[..., Any]) -> None:
@@ -55,6 +94,20 @@ def test_a_reduction_is_named_with_its_device(contraflow: Callable[..., Any]) ->
         "3REDUCE_GRAD: device 3"
     )
     assert contraflow("explain", "bsi.json", "d3:3REDUCE_GRAD", *costs, "--json").json["device"] == 3
+    nowhere = contraflow("explain", "bsi.json", "d1:3REDUCE_GRAD", *costs)
+    assert "runs on device 0 and device 3, not on 'd1'" in nowhere.err
+
+
+def test_a_reduction_that_is_not_on_the_timeline(contraflow: Callable[..., Any], seq: Path) -> None:
+    contraflow("new", "bsipipe", "--microbatches", 2, "-o", "bsi.json")
+    for file, token, reason in (
+        ("bsi.json", "d3:3REDUCE_GRAD", "takes no time with --costs unit"),
+        (seq, "3REDUCE_GRAD", "stage 3 runs on device 3 alone"),
+        (seq, "4REDUCE_GRAD", "there is no stage 4: seq1f1b p4 m4 k2 has stages 0 to 3"),
+    ):
+        found = contraflow("explain", file, token)
+        assert (found.code, found.out) == (2, "")
+        assert reason in found.err
 
 
 @pytest.mark.parametrize(
@@ -71,38 +124,3 @@ def test_an_action_that_is_none(contraflow: Callable[..., Any], seq: Path, actio
     found = contraflow("explain", seq, action)
     assert (found.code, found.out) == (2, "")
     assert reason in found.err
-
-
-def test_diff_of_a_file_with_itself_is_silent(contraflow: Callable[..., Any], seq: Path) -> None:
-    found = contraflow("diff", seq, seq)
-    assert (found.code, found.out) == (0, "")
-
-
-def test_diff_names_what_moved(contraflow: Callable[..., Any], seq: Path) -> None:
-    document = json.loads(seq.read_text())
-    tokens = " ".join(document["program"][3]).split()
-    place = tokens.index("3B0.0")
-    tokens[place : place + 2] = tokens[place + 1], tokens[place]
-    document["program"][3] = [" ".join(tokens)]
-    document["name"] = "mine"
-    later = seq.with_name("later.json")
-    later.write_text(json.dumps(document))
-    found = contraflow("diff", seq, later)
-    assert found.code == 1
-    assert "name: " in found.out
-    assert [line for line in found.out.splitlines() if line.startswith(">")] == [
-        f"> {tokens[place]}  device 3, action {place + 1} -> action {place}"
-    ]
-    assert "0 added, 0 removed, 1 moved" in found.err
-    answer = contraflow("diff", seq, later, "--json").json
-    assert answer["fields"] == {"name": {"before": "seq1f1b p4 m4 k2", "after": "mine"}}
-    assert [move["action"] for move in answer["moved"]] == [tokens[place]]
-    assert len(answer["makespans"]) == 2
-
-
-def test_diff_of_other_shapes(contraflow: Callable[..., Any], seq: Path) -> None:
-    contraflow("new", "1f1b", "--devices", 2, "-o", "1f1b.json")
-    answer = contraflow("diff", "1f1b.json", seq, "--json").json
-    assert answer["fields"]["devices"] == {"before": 2, "after": 4}
-    assert len(answer["added"]) == 64
-    assert len(answer["removed"]) == 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from contraflow.designer.costs.prices import FREE, Link, Network, Prices
 from contraflow.designer.costs.unit import unit
-from contraflow.designer.explain import CAUSES, explain
+from contraflow.designer.design import Design, make
+from contraflow.designer.explain import CAUSES, Gap, Idle, explain
 from contraflow.designer.format.graph import NONE, build
 from contraflow.designer.format.lowering import with_reductions
 from contraflow.designer.format.schedule import Direction, Layout, Schedule, parse_token
@@ -117,6 +119,43 @@ def test_the_causes_add_up_to_the_idle_time(schedule: Schedule, seed: int, limit
         assert min(causes.values()) >= 0
 
 
+@given(SCHEDULES, SEEDS)
+def test_the_gaps_in_front_of_actions_and_the_drain_add_up_too(schedule: Schedule, seed: int) -> None:
+    shown = timeline(schedule, seed)
+    found = explain(shown)
+    for device, (use, idle) in enumerate(zip(shown.devices, found.idle, strict=True)):
+        here = {node: gap for node, gap in found.gaps.items() if shown.graph.device[node] == device}
+        assert sum(map(sum, here.values())) + idle.drain == pytest.approx(use.idle, abs=1e-9)
+        for node, gap in here.items():
+            assert min(gap) >= 0
+            assert sum(gap) > 0
+            assert sum(gap.by_cause().values()) == pytest.approx(sum(gap))
+            assert (gap.start_up > 0) == (shown.start[node] == use.first)
+
+
+def waiting(idle: Idle) -> float:
+    return idle.data + idle.communication + idle.imbalance + idle.memory_gate
+
+
+@given(SCHEDULES, SEEDS)
+def test_imbalance_is_no_more_than_what_even_prices_spare(schedule: Schedule, seed: int) -> None:
+    shown = timeline(schedule, seed)
+    tables = ("forward", "backward", "backward_input", "backward_weight")
+    means = {name: [fmean(getattr(shown.prices, name))] * schedule.layout.num_slots for name in tables}
+    even = explain(simulate(shown.graph, replace(shown.prices, **means))).idle
+    for idle, other in zip(explain(shown).idle, even, strict=True):
+        assert other.imbalance == 0
+        # What waits for a message or for memory instead has not been spared.
+        assert idle.imbalance <= max(waiting(idle) - waiting(other), 0) + 1e-9
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_equal_stages_and_subsequences_know_no_imbalance(name: str) -> None:
+    schedule = make(Design(name, microbatches=8))
+    shown = simulate(build(schedule), unit(schedule.layout))
+    assert [idle.imbalance for idle in explain(shown).idle] == [0] * 4
+
+
 def made(name: str, devices: int, microbatches: int, count: int = 1) -> Timeline:
     kind = GENERATORS[name]
     request = Request(
@@ -169,6 +208,9 @@ def test_a_message_on_its_way_is_communication_and_its_queue_is_named() -> None:
         (5, 1, "input"),
         (1, 0, "queue"),
     ]
+    assert [found.queued(node) for node in (0, 1)] == [0, 2]
+    # The second forward waits from 5.5 on for a message that left at 4; what made it had ended long before.
+    assert found.gaps[5] == Gap(communication=2)
 
 
 def test_a_slow_stage_is_imbalance() -> None:
