@@ -23,6 +23,7 @@ from .format.lowering import with_reductions
 from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
+from .generators.concatenation import ROOM
 from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
 from .topology import Traffic
@@ -90,6 +91,11 @@ class Design:
     @property
     def num_stages_per_device(self) -> int:
         return self.stages_per_device or self.kind.stages_per_device
+
+    @property
+    def activation_budget(self) -> float:
+        """Of a generator that takes one, in whole microbatches: as asked, or `ROOM` above what two units hold."""
+        return 2 * self.unit_microbatches + ROOM if self.budget is None else self.budget
 
     @property
     def num_actions(self) -> int:
@@ -279,7 +285,7 @@ class Preview:
     def explanation(self) -> Explanation:
         """What every action waited for, and why devices idled."""
         design = carried(self.schedule)
-        return explain(self.timeline, None if design is None else design.budget)
+        return explain(self.timeline, design.activation_budget if design and design.kind.budgeted else None)
 
     @property
     def tokens_per_second(self) -> float | None:

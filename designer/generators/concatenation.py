@@ -15,6 +15,9 @@ from .list_scheduling import Jobs, Listed
 from .request import Refusal, Request, shape_name
 from .v_shaped import opposing_vs
 
+ROOM = 0.5
+"""Microbatches that the default budget has beyond the least: there the idle time has lost most of what it can."""
+
 TRIES = 3
 
 ROUNDING = 1e-9
@@ -93,7 +96,7 @@ def _checked_budget(request: Request, name: str, sibling: str) -> float:
             f"a basic unit has at least 1 microbatch in each direction, not {request.unit_microbatches}"
         )
     least = 2 * request.unit_microbatches
-    budget = least + 0.5 if request.budget is None else request.budget
+    budget = least + ROOM if request.budget is None else request.budget
     if not budget >= least:
         raise Refusal(
             f"a budget of {budget:g} microbatches is too small for units of {request.unit_microbatches}: "

@@ -158,11 +158,6 @@ IN_ORDER = "in order"
 RANKINGS = (*MAPPINGS, BEST)
 
 
-def _budget(design: Design) -> float:
-    # The default of the generators that have one, as `new --budget` states it.
-    return 2 * design.unit_microbatches + 0.5 if design.budget is None else design.budget
-
-
 def _type_budget(design: Design, text: str) -> Design:
     try:
         return replace(design, budget=float(text))
@@ -274,9 +269,9 @@ KNOBS = (
     Knob(
         "budget",
         "budget",
-        lambda design: f"{_budget(design):g}",
+        lambda design: f"{design.activation_budget:g}",
         _type_budget,
-        lambda design, by: replace(design, budget=_budget(design) + by / 2),
+        lambda design, by: replace(design, budget=design.activation_budget + by / 2),
         lambda design: replace(design, budget=None),
         applies=_opposes,
     ),

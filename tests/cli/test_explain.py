@@ -56,11 +56,18 @@ def test_what_a_device_idled_for_before_an_action(contraflow: Callable[..., Any]
 
 def test_every_row_of_the_table_adds_up_as_shown(contraflow: Callable[..., Any]) -> None:
     contraflow("new", "bsipipe", "--microbatches", 8, "-o", "bsi.json")
-    table = contraflow("explain", "bsi.json", "--costs", "llama3-8b-h100").out
-    rows = [line.split() for line in table.splitlines() if line.strip()[:1] in "0123m" and " 0." in line]
-    sums = {row[0]: (row[1], f"{sum(map(float, row[2:])):.2f}") for row in rows if len(row) == 8}
-    assert list(sums) == ["0", "1", "2", "3", "mean"]
-    assert all(idle == causes for idle, causes in sums.values())
+    table = contraflow("explain", "bsi.json", "--costs", "llama3-8b-h100").out.splitlines()
+    idle = contraflow("explain", "bsi.json", "--costs", "llama3-8b-h100", "--json").json["idle"]
+    [head] = [number for number, line in enumerate(table) if line.startswith("device  idle (s)")]
+    rounded_apart = 0
+    for number, causes in enumerate(idle):
+        device, *cells = table[head + 1 + number].split()
+        total, *parts = map(float, cells)
+        assert (device, total) == (str(number), round(sum(causes.values()), 2))
+        assert sum(parts) == pytest.approx(total)
+        assert parts == pytest.approx([*causes.values()], abs=0.01)
+        rounded_apart += round(sum(round(value, 2) for value in causes.values()), 2) != total
+    assert rounded_apart, "no row tests anything"
 
 
 def test_a_long_chain_fits_the_terminal_and_counts_what_it_leaves_out(
@@ -68,6 +75,9 @@ def test_a_long_chain_fits_the_terminal_and_counts_what_it_leaves_out(
 ) -> None:
     contraflow("new", "bsipipe", "--microbatches", 8, "-o", "bsi.json")
     told = contraflow("explain", "bsi.json", "3B1.0", "--costs", "llama3-8b-h100").out
+    assert "s: a delay up to that costs nothing" in told
+    found = contraflow("explain", "bsi.json", "3B1.0", "--costs", "llama3-8b-h100", "--json").json
+    assert (found["float"] > 0, found["critical"]) == (True, False)
     assert " in a row\n" in told
     assert max(map(len, told.splitlines())) <= 80
 

@@ -197,6 +197,17 @@ def by_hand(*devices: str, microbatches: int = 1) -> Schedule:
     return Schedule("by hand", layout, tuple(programs))
 
 
+def test_the_memory_gate_opens_with_w_and_not_with_i() -> None:
+    schedule = by_hand(
+        "0F0 0F1 0I0 0I1 0F2 0W0 0I2 0W1 0W2", "1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2", microbatches=3
+    )
+    shown = simulate(build(schedule), unit(schedule.layout))
+    # Device 0 waits from 2 to 3 and from 4 to 6, and after its last forward from 8 to 9; 0F2 is ready all the time.
+    waits = {limit: explain(shown, limit).idle[0] for limit in (2.0, 3.0)}
+    assert (waits[2.0].memory_gate, waits[2.0].data) == (3, 1)
+    assert (waits[3.0].memory_gate, waits[3.0].data) == (0, 4)
+
+
 def test_a_message_on_its_way_is_communication_and_its_queue_is_named() -> None:
     schedule = by_hand("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", microbatches=2)
     prices = replace(unit(schedule.layout), network=Network(Link(0.5, 1.0), FREE), transfer=[3.0] * 4)
