@@ -206,9 +206,10 @@ def carried(schedule: Schedule) -> Design | None:
     if schedule.design is None or "generator" not in schedule.design:
         return None
     try:
-        return from_knobs(schedule.design)
+        design = from_knobs(schedule.design)
     except DesignError:
         return None
+    return design if design.generator in GENERATORS else None
 
 
 def parted(schedule: Schedule, design: Design) -> bool:

@@ -204,3 +204,10 @@ def test_a_schedule_with_faults_has_no_preview() -> None:
     broken: Schedule = replace(schedule, program=schedule.program[1:])
     with pytest.raises(InvalidScheduleError, match="has 3 entries for 4 devices"):
         preview(broken, unit)
+
+
+def test_provenance_of_an_unknown_generator_is_none_and_hinders_nothing() -> None:
+    schedule = replace(make(Design(devices=2)), design={"generator": "of another time", "devices": 2})
+    assert carried(schedule) is None
+    shown = preview(schedule, costs.named("unit"))
+    assert sum(shown.explanation.idle[0].by_cause().values()) == pytest.approx(shown.timeline.devices[0].idle)
