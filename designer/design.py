@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from . import costs, splits, topology
+from .costs.footprint import Footprint
 from .costs.presets import DEFAULT
 from .costs.prices import CostModel
 from .explain import Explanation, explain
@@ -23,7 +24,7 @@ from .format.lowering import with_reductions
 from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
-from .generators.concatenation import ROOM
+from .generators.concatenation import default_budget
 from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
 from .topology import Traffic
@@ -94,8 +95,8 @@ class Design:
 
     @property
     def activation_budget(self) -> float:
-        """Of a generator that takes one, in whole microbatches: as asked, or `ROOM` above what two units hold."""
-        return 2 * self.unit_microbatches + ROOM if self.budget is None else self.budget
+        """Of a generator that takes one, in whole microbatches: as asked, or its default."""
+        return default_budget(self.unit_microbatches) if self.budget is None else self.budget
 
     @property
     def num_actions(self) -> int:
@@ -266,11 +267,14 @@ class Preview:
         return max(curve.peak for curve in self.curves)
 
     @cached_property
+    def footprint(self) -> Footprint | None:
+        """Bytes of everything, one by one; None where the costs know of no model."""
+        return None if self.costs.footprint is None else self.costs.footprint(self.schedule.layout)
+
+    @cached_property
     def memory(self) -> tuple[ByteCurve, ...] | None:
         """Bytes on every GPU of a device over time; None where the costs know of no model."""
-        if self.costs.footprint is None:
-            return None
-        return byte_curves(self.timeline, self.costs.footprint(self.schedule.layout))
+        return None if self.footprint is None else byte_curves(self.timeline, self.footprint)
 
     @cached_property
     def peak_bytes(self) -> float | None:
@@ -280,7 +284,10 @@ class Preview:
     @cached_property
     def traffic(self) -> Traffic | None:
         """Bytes from node to node in one step; None where the costs know of no model."""
-        return topology.traffic(self.schedule.layout, self.timeline.prices.network, self.costs)
+        if self.footprint is None or self.costs.training is None:
+            return None
+        num_gpus = self.costs.training.tensor_parallel
+        return topology.traffic(self.schedule.layout, self.timeline.prices.network, self.footprint, num_gpus)
 
     @cached_property
     def explanation(self) -> Explanation:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from .costs.error import CostError
+from .costs.footprint import Footprint
 from .costs.prices import CostModel, Network, Prices
 from .format.schedule import Layout
 
@@ -28,11 +29,8 @@ class Traffic:
         return self.messages + self.reductions
 
 
-def traffic(layout: Layout, network: Network, costs: CostModel) -> Traffic | None:
-    """What crosses between nodes; None where the costs know of no model."""
-    if costs.footprint is None or costs.training is None:
-        return None
-    bytes_of = costs.footprint(layout)
+def traffic(layout: Layout, network: Network, bytes_of: Footprint, num_gpus: int) -> Traffic:
+    """What crosses between nodes, of all `num_gpus` that play a device."""
     messages = sum(
         bytes_of.message[slot]
         for slot, source, target in _messages(layout)
@@ -43,8 +41,7 @@ def traffic(layout: Layout, network: Network, costs: CostModel) -> Traffic | Non
         for stage, device, owner in _reductions(layout)
         if network.crosses(device, owner)
     )
-    parts = costs.training.tensor_parallel
-    return Traffic(parts * messages, parts * reductions)
+    return Traffic(num_gpus * messages, num_gpus * reductions)
 
 
 def _messages(layout: Layout) -> list[tuple[int, int, int]]:
@@ -120,12 +117,17 @@ def mapped(word: str, layout: Layout, costs: CostModel) -> Ranks:
         raise CostError(
             f"no mapping {word!r}; there are {', '.join(MAPPINGS)}, {BEST}, and lists such as 0,3,1,2"
         )
-    return MAPPINGS[word](layout.num_devices, devices_per_node(layout, costs))
+    return MAPPINGS[word](layout.num_devices, _per_node(_in_order(layout, costs), costs))
 
 
-def devices_per_node(layout: Layout, costs: CostModel) -> int:
+def _in_order(layout: Layout, costs: CostModel) -> Prices:
+    """With device d on rank d."""
+    return costs(replace(layout, ranks=None))
+
+
+def _per_node(prices: Prices, costs: CostModel) -> int:
     """How many devices share the first node. Raises CostError for costs that know no nodes."""
-    nodes = costs(replace(layout, ranks=None)).network.nodes
+    nodes = prices.network.nodes
     if not nodes:
         raise CostError(f"{costs.name} knows no nodes: --ranks needs --costs MODEL-HARDWARE or a model.toml")
     return nodes.count(0)
@@ -136,8 +138,8 @@ def best(layout: Layout, costs: CostModel) -> Ranks:
 
     The time counts every message and reduction by its link, each as if it were alone.
     """
-    prices = costs(replace(layout, ranks=None))
-    per_node = devices_per_node(layout, costs)
+    prices = _in_order(layout, costs)
+    per_node = _per_node(prices, costs)
     excess = _excess(layout, prices)
 
     def crossing(ranks: Ranks) -> float:

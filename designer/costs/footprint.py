@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Kind, Layout
 
-from .error import CostError
-from .parameters import Parameters
+from .parameters import Parameters, layer_counts
 from .saved import Piece, Row, Saved
 from .training import Training
 
@@ -61,16 +60,14 @@ def footprint(shape: ModelShape, training: Training) -> Callable[[Layout], Footp
     saved = Saved.of(shape, training)
 
     def occupied(layout: Layout) -> Footprint:
-        try:
-            counts = [len(layers) for layers in layout.layer_ranges(shape.layers)]
-        except ValueError as error:
-            raise CostError(f"{error}; choose a model with as many layers") from None
+        counts = layer_counts(shape, layout)
         rows = _rows(saved, layout, counts)
         held, bytes_of = Parameters.of(shape, training, layout, counts), training.bytes
         gradients = [bytes_of.gradient * size for size in held.stages]
         weights = [bytes_of.weight * size for size in held.stages]
         return Footprint(
-            caption=_caption(training),
+            caption=f"bytes modelled on one GPU: {training.worded('optimizer state over {} replicas')}, "
+            "messages and what actions need for a while included",
             weights=held.weights(),
             gradients=held.gradients(),
             optimizer=held.optimizer(),
@@ -108,14 +105,3 @@ def _rows(saved: Saved, layout: Layout, counts: Sequence[int]) -> list[Row]:
         known = {piece: saved.row(piece, count, *ends) for piece in kinds}
         rows += [known[piece] for piece in pieces]
     return rows
-
-
-def _caption(training: Training) -> str:
-    settings = [
-        training.precision,
-        f"{training.batch_size} sequence{'s' * (training.batch_size > 1)} a microbatch",
-        *([f"tensor parallel {training.tensor_parallel}"] if training.tensor_parallel > 1 else []),
-        *([f"optimizer state over {training.replicas} replicas"] if training.replicas > 1 else []),
-        *(["activation checkpointing"] if training.checkpointing else []),
-    ]
-    return f"bytes modelled on one GPU: {', '.join(settings)}, messages and what actions need for a while included"

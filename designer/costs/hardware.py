@@ -9,6 +9,7 @@ from contraflow.designer.format.schedule import Layout
 
 from .error import CostError
 from .footprint import Footprint, footprint
+from .parameters import layer_counts
 from .presets import Hardware
 from .prices import CostModel, Link, Network, Prices, slot_borders
 from .training import Training
@@ -41,7 +42,7 @@ def model_on_hardware(shape: ModelShape, hardware: Hardware, training: Training,
     occupied = footprint(shape, training)
 
     def price(layout: Layout) -> Prices:
-        counts = _layer_counts(shape, layout, name)
+        counts = layer_counts(shape, layout, name)
         borders = slot_borders(layout)
         pieces = [_Piece(shape, hardware, training, start, stop) for start, stop in borders]
         last = layout.num_stages - 1
@@ -55,7 +56,8 @@ def model_on_hardware(shape: ModelShape, hardware: Hardware, training: Training,
         return Prices(
             clock="seconds",
             costs=name,
-            caption=_caption(name, training),
+            caption=f"seconds modelled for {name}: {training.worded('{} replicas')}, causal attention, "
+            "messages and reductions included",
             forward=tables["F"],
             backward=tables["B"],
             backward_input=tables["I"],
@@ -78,24 +80,6 @@ def network(hardware: Hardware, training: Training, layout: Layout) -> Network:
         Link(hardware.latency_between_nodes, hardware.bandwidth / hardware.bandwidth_between_nodes),
         tuple(rank // per_node for rank in ranks),
     )
-
-
-def _layer_counts(shape: ModelShape, layout: Layout, name: str) -> list[int]:
-    try:
-        return [len(layers) for layers in layout.layer_ranges(shape.layers)]
-    except ValueError as error:
-        raise CostError(f"{error} ({name}); choose a model with as many layers, or the unit clock") from None
-
-
-def _caption(name: str, training: Training) -> str:
-    settings = [
-        training.precision,
-        f"{training.batch_size} sequence{'s' * (training.batch_size > 1)} a microbatch",
-        *([f"tensor parallel {training.tensor_parallel}"] if training.tensor_parallel > 1 else []),
-        *([f"{training.replicas} replicas"] if training.replicas > 1 else []),
-        *(["activation checkpointing"] if training.checkpointing else []),
-    ]
-    return f"seconds modelled for {name}: {', '.join(settings)}, causal attention, messages and reductions included"
 
 
 @dataclass(frozen=True, slots=True)

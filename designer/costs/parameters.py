@@ -9,10 +9,20 @@ from math import ceil
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Layout
 
+from .error import CostError
 from .training import Training
 
 ALIGNMENT = 64
 """Elements: each parameter begins at a multiple of this many in its stage's flat tensors."""
+
+
+def layer_counts(shape: ModelShape, layout: Layout, name: str = "") -> list[int]:
+    """Layers of each stage. Raises CostError, naming the costs, where the layout's are not as many as the model's."""
+    try:
+        return [len(layers) for layers in layout.layer_ranges(shape.layers)]
+    except ValueError as error:
+        costs = f" ({name})" if name else ""
+        raise CostError(f"{error}{costs}; choose a model with as many layers, or the unit clock") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,17 @@ class Training:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 1")
 
+    def worded(self, replicas: str) -> str:
+        """All that is not at rest; `replicas` says of their number, as {}, what it does."""
+        settings = [
+            self.precision,
+            f"{self.batch_size} sequence{'s' * (self.batch_size > 1)} a microbatch",
+            *([f"tensor parallel {self.tensor_parallel}"] if self.tensor_parallel > 1 else []),
+            *([replicas.format(self.replicas)] if self.replicas > 1 else []),
+            *(["activation checkpointing"] if self.checkpointing else []),
+        ]
+        return ", ".join(settings)
+
     @property
     def bytes(self) -> Precision:
         """Bytes of one element of each kind."""

@@ -39,9 +39,8 @@ class Held:
 
 def held(preview: Preview) -> Held:
     """Bytes where the costs know of a model, else activation in whole microbatches through a device's share."""
-    footprint, memory = preview.costs.footprint, preview.memory
+    footprint, memory = preview.footprint, preview.memory
     if footprint is None or memory is None:
         return Held(preview.curves, "activation", "microbatches")
     unit, power = ("GiB", 30) if max(curve.peak for curve in memory) >= 2**30 else ("MiB", 20)
-    caption = footprint(preview.schedule.layout).caption
-    return Held(memory, "memory of a GPU", unit, 2.0**-power, preview.costs.memory, caption)
+    return Held(memory, "memory of a GPU", unit, 2.0**-power, preview.costs.memory, footprint.caption)

@@ -15,8 +15,16 @@ from .list_scheduling import Jobs, Listed
 from .request import Refusal, Request, shape_name
 from .v_shaped import opposing_vs
 
-ROOM = 0.5
-"""Microbatches that the default budget has beyond the least: there the idle time has lost most of what it can."""
+
+def least_budget(unit_microbatches: int) -> int:
+    """Whole microbatches of activation with which basic units can be run at all."""
+    return 2 * unit_microbatches
+
+
+def default_budget(unit_microbatches: int) -> float:
+    """Half a microbatch beyond the least: there the idle time has lost most of what it can."""
+    return least_budget(unit_microbatches) + 0.5
+
 
 TRIES = 3
 
@@ -47,7 +55,7 @@ def concatenated(request: Request, name: str, sibling: str, precedences: Sequenc
             return precedence.urgency(layout, unit, *job)
 
         jobs = Jobs(layout, prices, precedence.kinds, urgency)
-        listed = _fastest(jobs, unit, budget, least=2 * request.unit_microbatches)
+        listed = _fastest(jobs, unit, budget, least=least_budget(request.unit_microbatches))
         if best is None or listed.makespan < best.makespan * (1 - ROUNDING):
             best = listed
     assert best is not None
@@ -95,8 +103,8 @@ def _checked_budget(request: Request, name: str, sibling: str) -> float:
         raise Refusal(
             f"a basic unit has at least 1 microbatch in each direction, not {request.unit_microbatches}"
         )
-    least = 2 * request.unit_microbatches
-    budget = least + ROOM if request.budget is None else request.budget
+    least = least_budget(request.unit_microbatches)
+    budget = default_budget(request.unit_microbatches) if request.budget is None else request.budget
     if not budget >= least:
         raise Refusal(
             f"a budget of {budget:g} microbatches is too small for units of {request.unit_microbatches}: "

@@ -218,7 +218,7 @@ def _cuts(design: Design) -> bool:
     return design.kind.cuts
 
 
-def _opposes(design: Design) -> bool:
+def _budgeted(design: Design) -> bool:
     return design.kind.budgeted
 
 
@@ -265,7 +265,7 @@ KNOBS = (
         lambda design: design.multiple,
         applies=lambda design: _cuts(design) and design.split in ("compute", "time"),
     ),
-    _count("unit_microbatches", "basic unit", lambda design: design.unit_microbatches, applies=_opposes),
+    _count("unit_microbatches", "basic unit", lambda design: design.unit_microbatches, applies=_budgeted),
     Knob(
         "budget",
         "budget",
@@ -273,7 +273,7 @@ KNOBS = (
         _type_budget,
         lambda design, by: replace(design, budget=design.activation_budget + by / 2),
         lambda design: replace(design, budget=None),
-        applies=_opposes,
+        applies=_budgeted,
     ),
     Knob(
         "layers",

@@ -98,8 +98,8 @@ def cells(row: Row) -> list[str]:
     assert shown.tokens_per_second is not None
     assert shown.peak_bytes is not None
     assert shown.traffic is not None
-    assert shown.costs.footprint is not None
-    weights = shown.costs.footprint(shown.schedule.layout).weights
+    assert shown.footprint is not None
+    weights = shown.footprint.weights
     return [
         row.name,
         f"{shown.step:.3f}",
