@@ -5,13 +5,46 @@ Nobody has published it; the two halves come from 2610.14935 and 2401.10241.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contraflow.designer.format.schedule import Schedule
 
-from contraflow.designer.format.schedule import Kind, Layout, Schedule
-
-from .bsipipe import WHOLE_BACKWARDS
-from .concatenation import Precedence, concatenated
+from . import bsipipe
+from .concatenation import concatenated
 from .request import Generator, Request
+from .urgency import split
+
+RULES = (
+    split((5, 10, 0, -2, 3), (10, 24, 13, -1), (-100,)),
+    split((5, 10, 0, -2, 0.4, -10), (10, 24, 13, -1), (-100,)),
+    split((4.1, 10, 2.2, -2, -0.9, -5.5, 0.2), (10, 23.2, 13, -5, 0, 0, 15.1), (0, 0, 0, 0, 0.3)),
+    split((14.8, 10.6, 0, 0, 0, 0, 1.4), (0, 23.9, 13.4, 9.9), (-100, 0, 10.5)),
+    split(
+        (17, 25.7, -0.5, 1.1, -2.9, -13.2, -1.2),
+        (-2.5, 23.9, 13.3, 3.1, 0, 0, -3.9),
+        (-101.7, 0, 18.1, 0, -10.4),
+    ),
+    split(
+        (-4.7, 22.7, 21.1, 19.4, 29.7, -7.2, -15.4),
+        (30.1, 20.4, 33.5, 7.2, 20.3, 0, -2.8),
+        (-1.7, -18.5, -9.5, 0, -5.2),
+    ),
+    split((14.8, 10.6, 0, 0, 2.5), (2.5, 23.9, 13.4, 0, 0, 0, 5.3), (-100,)),
+    split(
+        (17, 17.3, 0, 1.1, -2.9, -13.2, 1.4), (-2.5, 23.9, 13.4, 2.6, 0, 0, -3.6), (-100, 0, 10.5, 0, -7.3)
+    ),
+    split((14.8, 10.6, 0, 0, 0, 0, -4.3), (0, 23.9, 13.4), (-100,)),
+    split(
+        (17, 26.1, -0.5, 1.1, -1.4, -13.2, -1.2),
+        (-4.2, 25, 13.3, 3.1, 0, 0, -3.9),
+        (-101.1, 0, 19.1, 0, -10.4),
+    ),
+    split((14.8, 10.6, 0, 4.4, 0, -1.4, -4.3), (7.8, 23.9, 13.4, 0, 0, 0, 0.4), (-100, 0, 0, 0, -1)),
+    split(
+        (17, 17.3, -0.5, 1.1, -2.9, -13.2, 1.4),
+        (-2.5, 23.9, 13.3, 2.6, 0, 0, -3.6),
+        (-100, 0, 10.5, 0, -10.4),
+    ),
+)
+"""Found as bsipipe's were. As a rule W fills what time is left."""
 
 
 def make(request: Request) -> Schedule:
@@ -21,23 +54,8 @@ def make(request: Request) -> Schedule:
     of a backward is W, or memory is tight), it is bsipipe's program. Splitting costs what the prices of I and W
     say it costs. Raises Refusal as bsipipe does.
     """
-    return concatenated(request, "bsipipe-zb", "seq1f1b-zb", [SPLIT_BACKWARDS, WHOLE_BACKWARDS])
+    return concatenated(request, "bsipipe-zb", "seq1f1b-zb", RULES, bsipipe.RULES)
 
-
-def _urgency(
-    layout: Layout, unit: Sequence[int], kind: Kind, stage: int, microbatch: int, subsequence: int
-) -> tuple[int, int, int, int, int]:
-    direction = layout.direction_of[microbatch]
-    if kind == "I":
-        return (0, unit[microbatch], -subsequence, -stage, direction)
-    if kind == "F":
-        second_leg = 2 * stage >= layout.num_stages
-        return (1, 2 * unit[microbatch] + (not second_leg), subsequence, stage, direction)
-    return (2, unit[microbatch], subsequence, stage, direction)
-
-
-SPLIT_BACKWARDS = Precedence(("F", "I", "W"), _urgency)
-"""Gradients go before forwards, what deepens a unit before what begins one, and W fills the time that is left."""
 
 BSIPIPE_ZB = Generator(
     "bsipipe-zb",

@@ -5,14 +5,16 @@ A *basic unit* is u microbatches in each direction. A gate decides when the next
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
+from contraflow.designer.costs.prices import NEAR, Prices
 from contraflow.designer.format.schedule import Kind, Layout, Schedule
 
 from .list_scheduling import Jobs, Listed
 from .request import Refusal, Request, shape_name
+from .urgency import Rule, ordered
 from .v_shaped import opposing_vs
 
 
@@ -26,56 +28,111 @@ def default_budget(unit_microbatches: int) -> float:
     return least_budget(unit_microbatches) + 0.5
 
 
-TRIES = 3
+EFFORT = 2**18
+"""Actions that are scheduled, all tries together: large shapes get fewer of them."""
+
+FEWEST_TRIES = 2
+
+SMALLER_BUDGETS = 2
+"""How many smaller budgets are tried."""
 
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Precedence:
-    """Whether backwards are split, and what goes first: the least key of (layout, basic units, kind, cell)."""
+def concatenated(request: Request, name: str, sibling: str, *rules: Sequence[Rule]) -> Schedule:
+    """The fastest of what these rules give for the request's prices; its peak is at most the budget, whatever k.
 
-    kinds: tuple[Kind, ...]
-    urgency: Callable[[Layout, Sequence[int], Kind, int, int, int], Any]
-
-
-def concatenated(request: Request, name: str, sibling: str, precedences: Sequence[Precedence]) -> Schedule:
-    """The fastest of what these precedences give for the request's prices; its peak is at most the budget, whatever k.
-
-    Raises Refusal for an odd number of devices, more than two stages per device in a direction, or a budget
-    below 2u whole microbatches.
+    Of every list of rules as many are tried as if there were no other. Raises Refusal for an odd number of devices,
+    more than two stages per device in a direction, or a budget below 2u whole microbatches.
     """
     budget = _checked_budget(request, name, sibling)
     layout = request.layout(opposing_vs(request))
-    unit, prices = units(layout, request.unit_microbatches), request.costs(layout)
-    best: Listed | None = None
-    for precedence in precedences:
-
-        def urgency(*job: Any, precedence: Precedence = precedence) -> Any:
-            return precedence.urgency(layout, unit, *job)
-
-        jobs = Jobs(layout, prices, precedence.kinds, urgency)
-        listed = _fastest(jobs, unit, budget, least=least_budget(request.unit_microbatches))
-        if best is None or listed.makespan < best.makespan * (1 - ROUNDING):
-            best = listed
-    assert best is not None
+    planner = Planner(layout, request.costs(layout), units(layout, request.unit_microbatches))
+    least = least_budget(request.unit_microbatches)
+    plans = [planner.fastest(alternatives, budget, least) for alternatives in rules]
+    plan = min(plans, key=lambda plan: plan.listed.makespan)
     shape = f"{shape_name(name, request)} u{request.unit_microbatches} budget {budget:g}"
-    return Schedule(shape, layout, best.program)
+    return Schedule(shape, layout, planner.jobs(plan.way.rule.kinds).program(plan.listed))
 
 
-def _fastest(jobs: Jobs, unit: Sequence[int], budget: float, least: float) -> Listed:
-    """The makespan is not monotone in the budget; of equals the program that holds least is kept."""
-    best: Listed | None = None
-    for _ in range(TRIES):
-        gate = ConcatenationGate(jobs.layout, unit, budget)
-        listed = jobs.scheduled(gate)
-        if best is None or listed.makespan <= best.makespan * (1 + ROUNDING):
-            best = listed
-        budget = (gate.peak - 1) / (2 * jobs.layout.longest)
-        if budget < least:
-            break
-    assert best is not None
-    return best
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to plan: by a rule; and `free`, as if messages were, since short delays make devices choose badly."""
+
+    rule: Rule
+    free: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a way comes to at the real prices, and the most activation of any device, in tokens through one stage."""
+
+    way: Way
+    listed: Listed
+    peak: int
+
+
+class Planner:
+    """Plans a layout's program at given prices, in one way after another."""
+
+    def __init__(self, layout: Layout, prices: Prices, unit: Sequence[int]):
+        self.layout, self.prices, self.unit = layout, prices, unit
+        self.jobs = cache(self._made)
+
+    def _made(self, kinds: tuple[Kind, ...], mirrored: bool = False, free: bool = False) -> Jobs:
+        """The layout's jobs, at other prices if need be."""
+        prices = self.prices
+        if mirrored:
+            prices = replace(prices, forward=prices.backward, backward=prices.forward)
+        if free:
+            prices = replace(prices, transfer=[0.0] * self.layout.num_slots, network=NEAR)
+        return Jobs(self.layout, prices, kinds)
+
+    @cached_property
+    def unit_from_the_end(self) -> list[int]:
+        last = max(self.unit)
+        return [last - number for number in self.unit]
+
+    def fastest(self, rules: Sequence[Rule], budget: float, least: float) -> Plan:
+        """The best of as many ways as the layout's size leaves time for.
+
+        The makespan is not monotone in the budget: the best way is tried within less too, down to `least`. Of
+        equals the plan that holds least is kept.
+        """
+        messages = (False,) if self.prices.free_messages else (False, True)
+        ways = [Way(rule, free) for rule in rules for free in messages]
+        tries = max(FEWEST_TRIES, EFFORT // (len(rules[0].kinds) * self.layout.num_slots))
+        best = min((self.plan(way, budget) for way in ways[:tries]), key=lambda plan: plan.listed.makespan)
+        for _ in range(SMALLER_BUDGETS):
+            smaller = (best.peak - 1) / (2 * self.layout.longest)
+            if smaller < least:
+                break
+            plan = self.plan(best.way, smaller)
+            if plan.listed.makespan > best.listed.makespan * (1 + ROUNDING):
+                break
+            best = plan
+        return best
+
+    def plan(self, way: Way, budget: float) -> Plan:
+        """What one way gives within a budget."""
+        rule = way.rule
+        unit = self.unit_from_the_end if rule.mirrored else self.unit
+        jobs, gate = (
+            self.jobs(rule.kinds, rule.mirrored, way.free),
+            ConcatenationGate(self.layout, unit, budget),
+        )
+        listed = jobs.scheduled(ordered(rule, jobs, unit), gate)
+        if rule.mirrored or way.free:
+            started = listed.started
+            if rule.mirrored:
+                started = [[_exchanged(job, jobs.num_slots) for job in reversed(own)] for own in started]
+            listed = self.jobs(rule.kinds).replayed(started)
+        return Plan(way, listed, gate.peak)
+
+
+def _exchanged(job: int, num_slots: int) -> int:
+    """The F of a B and the B of an F."""
+    return job + num_slots if job < num_slots else job - num_slots
 
 
 def units(layout: Layout, unit_microbatches: int) -> list[int]:

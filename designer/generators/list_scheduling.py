@@ -5,20 +5,23 @@ An action is ready when all that it waits for has ended and its input has arrive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Protocol
 
 from contraflow.designer.costs.prices import Prices
 from contraflow.designer.format.schedule import Action, Kind, Layout
 
-Urgency = Callable[[Kind, int, int, int], Any]
-"""(kind, stage, microbatch, subsequence) -> a sort key: the least is the most urgent."""
+NONE = -1
 
 
 class Gate(Protocol):
-    """Decides which forwards may start, told of everything that starts and ends."""
+    """Decides which forwards may start, told of everything that starts and ends.
+
+    What it does not admit, it does not admit before something has closed on that device.
+    """
 
     def admits(self, device: int, slot: int) -> bool: ...
     def opened(self, device: int, slot: int) -> None: ...
@@ -27,162 +30,193 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A program and the time at which its last action ends."""
+    """The jobs of each device in the order in which they start, and the time at which the last of them ends."""
 
-    program: tuple[tuple[Action, ...], ...]
+    started: Sequence[Sequence[int]]
     makespan: float
 
 
-def list_schedule(
-    layout: Layout, prices: Prices, kinds: Sequence[Kind], urgency: Urgency, gate: Gate
-) -> Listed:
-    """The program that list scheduling gives for these prices, with backwards as B, or as I and W (`kinds`).
-
-    Every device decides at the moment at which it is idle; devices do not see one another's queues.
-    """
-    return Jobs(layout, prices, kinds, urgency).scheduled(gate)
-
-
 class Jobs:
-    """What list scheduling knows before it starts, for as many runs as there are gates to try.
+    """Every action of a layout as a job at given prices, with backwards as B, or as I and W (`kinds`).
 
-    Jobs are numbered by kind, then slot.
+    Jobs are numbered by kind, then slot. What is known before a run starts is worked out once, for as many runs as
+    there are orders and gates to try.
     """
 
-    def __init__(self, layout: Layout, prices: Prices, kinds: Sequence[Kind], urgency: Urgency):
-        self.layout, self.prices = layout, prices
-        self.num_slots, self.per_stage = layout.num_slots, layout.slots_per_stage
-        cells = [
+    def __init__(self, layout: Layout, prices: Prices, kinds: Sequence[Kind]):
+        self.layout, self.prices, self.kinds = layout, prices, kinds
+        self.num_slots, self.free_messages = layout.num_slots, prices.free_messages
+        self.cells = [
             (stage, m, q)
             for stage in range(layout.num_stages)
             for m, split in enumerate(layout.splits)
             for q in range(len(split))
         ]
-        self.device = [layout.device_of(stage, m) for stage, m, _ in cells]
-        self.ends = [q == len(layout.splits[m]) - 1 for _, m, q in cells]
-        self.leads = [q == 0 for _, _, q in cells]
         durations = prices.durations()
         self.duration = [cost for kind in kinds for cost in durations[kind]]
-        self.actions = [layout.action(stage, kind, m, q) for kind in kinds for stage, m, q in cells]
-        keys = [urgency(kind, *cell) for kind in kinds for cell in cells]
-        self.job_of_rank = sorted(range(len(keys)), key=keys.__getitem__)
-        self.rank = [0] * len(keys)
-        for rank, job in enumerate(self.job_of_rank):
-            self.rank[job] = rank
-        self.split_backward = len(kinds) == 3
+        self.device = [layout.device_of(stage, m) for stage, m, _ in self.cells] * len(kinds)
+        self._connect()
 
-    def scheduled(self, gate: Gate) -> Listed:
-        """The program that comes out behind this gate."""
-        return _Run(self, gate).run()
+    def _connect(self) -> None:
+        """What a job frees on its own device as it ends, whom it sends to, and how many others it waits for."""
+        layout, num_slots, per_stage = self.layout, self.num_slots, self.layout.slots_per_stage
+        whole = len(self.kinds) == 2
+        self.frees: list[tuple[int, ...]] = []
+        self.sends: list[int] = []
+        for slot, (_, m, q) in enumerate(self.cells):
+            ends = q == len(layout.splits[m]) - 1
+            self.frees.append((slot + num_slots,) if ends else (slot + num_slots, slot + 1))
+            self.sends.append(slot + per_stage if slot + per_stage < num_slots else NONE)
+        for job, (_, _, q) in enumerate(self.cells, start=num_slots):
+            leads, to_weight = q == 0, () if whole else (job + num_slots,)
+            self.frees.append(to_weight if leads else (*to_weight, job - 1))
+            self.sends.append(job - per_stage if job - num_slots >= per_stage else NONE)
+        if not whole:
+            self.frees += [()] * num_slots
+            self.sends += [NONE] * num_slots
+        self.waits = [0] * len(self.duration)
+        for freed, target in zip(self.frees, self.sends, strict=True):
+            for job in freed:
+                self.waits[job] += 1
+            if target != NONE:
+                self.waits[target] += 1
 
-    def waits(self) -> list[int]:
-        """How many others each job waits for."""
-        last = self.num_slots - self.per_stage
-        forwards = [(slot >= self.per_stage) + (not self.leads[slot]) for slot in range(self.num_slots)]
-        backwards = [1 + (slot < last) + (not self.ends[slot]) for slot in range(self.num_slots)]
-        return forwards + backwards + [1] * (self.num_slots * self.split_backward)
+    def scheduled(self, order: Sequence[int], gate: Gate) -> Listed:
+        """The program that comes out behind this gate, with the jobs in `order` from the most urgent on.
+
+        Every device decides at the moment at which it is idle; devices do not see one another's queues.
+        """
+        return _Run(self, order, gate, self.waits, self.frees).run()
+
+    def replayed(self, started: Sequence[Sequence[int]]) -> Listed:
+        """What a program of these jobs, which must be executable, takes at these prices."""
+        waits, frees = list(self.waits), list(self.frees)
+        for jobs in started:
+            for job, behind in pairwise(jobs):
+                waits[behind] += 1
+                frees[job] = (*frees[job], behind)
+        return _Run(self, range(len(waits)), _Open(), waits, frees).run()
+
+    def program(self, listed: Listed) -> tuple[tuple[Action, ...], ...]:
+        """What has been scheduled, as actions."""
+        return tuple(tuple(map(self._action, started)) for started in listed.started)
+
+    def _action(self, job: int) -> Action:
+        kind, slot = divmod(job, self.num_slots)
+        stage, m, q = self.cells[slot]
+        return self.layout.action(stage, self.kinds[kind], m, q)
+
+
+class _Open:
+    """A gate that holds nothing back."""
+
+    def admits(self, device: int, slot: int) -> bool:
+        return True
+
+    def opened(self, device: int, slot: int) -> None: ...
+    def closed(self, device: int, slot: int) -> None: ...
 
 
 class _Run:
-    """The state of one run."""
+    """The state of one run. `waits` and `frees` are those of the jobs, or more."""
 
-    def __init__(self, jobs: Jobs, gate: Gate):
-        self.gate, self.layout = gate, jobs.layout
-        self.transfer, self.network = jobs.prices.transfer, jobs.prices.network
-        self.free_messages = jobs.prices.free_messages
-        self.num_slots, self.per_stage, self.split_backward = (
-            jobs.num_slots,
-            jobs.per_stage,
-            jobs.split_backward,
-        )
-        self.device, self.ends, self.leads = jobs.device, jobs.ends, jobs.leads
-        self.duration, self.actions = jobs.duration, jobs.actions
-        self.rank, self.job_of_rank = jobs.rank, jobs.job_of_rank
-        self.waiting = jobs.waits()
+    def __init__(
+        self,
+        jobs: Jobs,
+        order: Sequence[int],
+        gate: Gate,
+        waits: Sequence[int],
+        frees: Sequence[tuple[int, ...]],
+    ):
+        self.jobs, self.order, self.gate, self.frees = jobs, order, gate, frees
+        num_devices = jobs.layout.num_devices
+        self.rank = [0] * len(order)
+        for rank, job in enumerate(order):
+            self.rank[job] = rank
+        self.waits = list(waits)
+        # Ranks: those that are ready, and those of them that the gate has refused.
+        self.ready: list[list[int]] = [[] for _ in range(num_devices)]
+        self.refused: list[list[int]] = [[] for _ in range(num_devices)]
+        self.idle = [True] * num_devices
         self.events: list[tuple[float, int, bool]] = []
-        self.ready: list[list[int]] = [[] for _ in range(self.layout.num_devices)]
-        self.idle = [True] * self.layout.num_devices
         self.lanes: dict[tuple[int, int], float] = {}
-        self.programs: list[list[Action]] = [[] for _ in range(self.layout.num_devices)]
+        self.started: list[list[int]] = [[] for _ in range(num_devices)]
 
     def run(self) -> Listed:
-        for job, waits in enumerate(self.waiting):
-            if not waits:
-                heappush(self.ready[self.device[job % self.num_slots]], self.rank[job])
-        for device in range(self.layout.num_devices):
-            self._start_something(device, 0.0)
+        jobs, events, idle = self.jobs, self.events, self.idle
+        device, last_kind = jobs.device, len(jobs.duration) - jobs.num_slots
+        frees, sends, waits = self.frees, jobs.sends, self.waits
+        ready, rank = self.ready, self.rank
+        for job, count in enumerate(waits):
+            if not count:
+                heappush(ready[device[job]], rank[job])
+        for here in range(len(idle)):
+            self._start_something(here, 0.0)
         time = 0.0
         # Moments that are equal on paper may differ by rounding; devices must see them as one.
-        tolerance = 1e-9 * max(self.duration, default=0.0)
-        while self.events:
-            moment = self.events[0][0] + tolerance
+        tolerance = 1e-9 * max(jobs.duration, default=0.0)
+        while events:
+            moment = events[0][0] + tolerance
             touched: set[int] = set()
-            while self.events and self.events[0][0] <= moment:
-                time, job, arrived = heappop(self.events)
+            while events and events[0][0] <= moment:
+                time, job, arrived = heappop(events)
+                here = device[job]
+                touched.add(here)
                 if arrived:
-                    touched.add(self._release(job))
-                else:
-                    touched |= self._finish(job, time)
-            for device in sorted(touched):
-                if self.idle[device]:
-                    self._start_something(device, time)
-        return Listed(tuple(map(tuple, self.programs)), time)
+                    self._release(job)
+                    continue
+                idle[here] = True
+                if job >= last_kind:
+                    self._close(here, job - last_kind)
+                for freed in frees[job]:
+                    waits[freed] -= 1
+                    if not waits[freed]:
+                        heappush(ready[here], rank[freed])
+                target = sends[job]
+                if target != NONE:
+                    touched.add(self._send(job, target, time))
+            for here in sorted(touched):
+                if idle[here]:
+                    self._start_something(here, time)
+        return Listed(self.started, time)
 
-    def _start_something(self, device: int, time: float) -> None:
-        held_back = []
-        ready = self.ready[device]
+    def _start_something(self, here: int, time: float) -> None:
+        ready, gate = self.ready[here], self.gate
         while ready:
             rank = heappop(ready)
-            job = self.job_of_rank[rank]
-            if job < self.num_slots:
-                if not self.gate.admits(device, job):
-                    held_back.append(rank)
+            job = self.order[rank]
+            if job < self.jobs.num_slots:
+                if not gate.admits(here, job):
+                    self.refused[here].append(rank)
                     continue
-                self.gate.opened(device, job)
-            self.idle[device] = False
-            self.programs[device].append(self.actions[job])
-            heappush(self.events, (time + self.duration[job], job, False))
-            break
-        for rank in held_back:
+                gate.opened(here, job)
+            self.idle[here] = False
+            self.started[here].append(job)
+            heappush(self.events, (time + self.jobs.duration[job], job, False))
+            return
+
+    def _close(self, here: int, slot: int) -> None:
+        self.gate.closed(here, slot)
+        ready, refused = self.ready[here], self.refused[here]
+        for rank in refused:
             heappush(ready, rank)
+        refused.clear()
 
-    def _finish(self, job: int, time: float) -> set[int]:
-        kind, slot = divmod(job, self.num_slots)
-        device = self.device[slot]
-        self.idle[device] = True
-        touched = {device}
-        if kind == 0:
-            self._release(slot + self.num_slots)
-            if not self.ends[slot]:
-                self._release(slot + 1)
-            if slot + self.per_stage < self.num_slots:
-                touched.add(self._send(slot, slot + self.per_stage, time))
-        elif kind == 1:
-            if self.split_backward:
-                self._release(slot + 2 * self.num_slots)
-            else:
-                self.gate.closed(device, slot)
-            if not self.leads[slot]:
-                self._release(job - 1)
-            if slot >= self.per_stage:
-                touched.add(self._send(slot, job - self.per_stage, time))
-        else:
-            self.gate.closed(device, slot)
-        return touched
-
-    def _send(self, slot: int, target: int, time: float) -> int:
-        source, device = self.device[slot], self.device[target % self.num_slots]
-        if source == device or self.free_messages:
-            return self._release(target)
-        lane = (source, device)
-        latency, slowness = self.network.link(source, device)
-        self.lanes[lane] = max(time, self.lanes.get(lane, 0.0)) + slowness * self.transfer[slot]
-        heappush(self.events, (self.lanes[lane] + latency, target, True))
+    def _send(self, job: int, target: int, time: float) -> int:
+        """The device that something has happened on by now."""
+        jobs = self.jobs
+        source, there = jobs.device[job], jobs.device[target]
+        if source == there or jobs.free_messages:
+            self._release(target)
+            return there
+        latency, slowness = jobs.prices.network.link(source, there)
+        lane = (source, there)
+        gone = max(time, self.lanes.get(lane, 0.0)) + slowness * jobs.prices.transfer[job % jobs.num_slots]
+        self.lanes[lane] = gone
+        heappush(self.events, (gone + latency, target, True))
         return source
 
-    def _release(self, job: int) -> int:
-        device = self.device[job % self.num_slots]
-        self.waiting[job] -= 1
-        if not self.waiting[job]:
-            heappush(self.ready[device], self.rank[job])
-        return device
+    def _release(self, job: int) -> None:
+        self.waits[job] -= 1
+        if not self.waits[job]:
+            heappush(self.ready[self.jobs.device[job]], self.rank[job])

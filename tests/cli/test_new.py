@@ -66,7 +66,7 @@ def test_defaults_of_new(contraflow: Callable[..., Any]) -> None:
     }
 
 
-@pytest.mark.parametrize(("budget", "makespan"), [([], 12.375), (["--budget", "2"], 13.125)])
+@pytest.mark.parametrize(("budget", "makespan"), [([], 12.375), (["--budget", "2"], 12.75)])
 def test_budget(contraflow: Callable[..., Any], budget: list[str], makespan: float) -> None:
     contraflow("new", "bsipipe", *budget, "-o", "made.json")
     assert contraflow("simulate", "made.json", "--json").json["makespan"] == makespan

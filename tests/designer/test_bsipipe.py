@@ -68,18 +68,43 @@ def test_the_table_is_reached_within_the_same_budget(
 
 
 @pytest.mark.parametrize(
-    ("shape", "budget", "less"),
-    [((4, 8, 1), 5, 26.0), ((8, 8, 1), 4.5, 46.0), ((8, 16, 2), 5, 52.5), ((8, 4, 4), 2.75, 13.75)],
+    ("shape", "budget", "makespan"),
+    [
+        ((4, 4, 4), 2, 12.75),
+        ((4, 4, 4), 2.25, 12.375),
+        ((4, 2, 3), 2.5, 7.0),
+        ((8, 4, 4), 2.75, 13.5),
+        ((8, 4, 8), 2.5, 12.5625),
+        ((8, 8, 4), 2, 29.625),
+        ((8, 8, 4), 2.75, 25.5),
+        ((8, 8, 8), 2, 25.375),
+        ((8, 8, 8), 2.25, 24.875),
+        ((8, 8, 8), 2.5, 24.5625),
+        ((8, 16, 8), 2, 49.625),
+        ((16, 16, 8), 2.75, 50.625),
+        ((16, 32, 8), 2.75, 99.1875),
+    ],
 )
-def test_less_of_the_budget_is_used_where_that_is_faster(
-    shape: tuple[int, int, int], budget: float, less: float
+def test_several_rules_together_do_better_than_the_one_of_the_table(
+    shape: tuple[int, int, int], budget: float, makespan: float
 ) -> None:
     devices, microbatches, subsequences = shape
     figures = preview(
         GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit
     )
-    assert figures.makespan <= less
-    assert figures.peak < budget
+    assert figures.makespan <= makespan
+    assert figures.peak <= budget
+
+
+@pytest.mark.parametrize("shape", [(4, 4, 4), (8, 4, 8), (8, 8, 8)])
+def test_a_budget_that_gains_nothing_is_not_used(shape: tuple[int, int, int]) -> None:
+    devices, microbatches, subsequences = shape
+    figures = preview(
+        GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, microbatches)), unit
+    )
+    # Nothing is faster: the innermost devices wait for P/2 - 1 forwards at first, and for as many backwards at last.
+    assert figures.makespan == 3 * microbatches + 3 * (devices - 2) / (4 * subsequences)
+    assert figures.peak < microbatches
 
 
 @given(
@@ -104,7 +129,7 @@ def test_a_finer_cut_takes_no_more_memory() -> None:
         figures = preview(
             GENERATORS["bsipipe"].make(request(4, 8, (16 // subsequences,) * subsequences, 2)), unit
         )
-        assert figures.peak == 2
+        assert figures.peak <= 2
 
 
 def test_two_devices_idle_at_no_time() -> None:

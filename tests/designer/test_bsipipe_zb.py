@@ -49,7 +49,37 @@ def test_the_table_is_reached_within_the_same_budget(
     figures = shown("bsipipe-zb", request(devices, microbatches, (8,) * subsequences, budget))
     assert figures.makespan <= makespan
     assert figures.peak <= budget
+
+
+@pytest.mark.parametrize(
+    ("shape", "budget", "makespan"),
+    [
+        ((4, 4, 4), 2, 12.375),
+        ((8, 2, 8), 2, 6.4375),
+        ((8, 4, 4), 2, 13.5),
+        ((8, 4, 4), 2.5, 12.625),
+        ((8, 4, 8), 2, 12.4375),
+        ((8, 8, 8), 2, 24.5625),
+        ((8, 16, 8), 2, 48.5625),
+        ((16, 16, 8), 2, 50.375),
+    ],
+)
+def test_several_rules_together_do_better_than_the_one_of_the_table(
+    shape: tuple[int, int, int], budget: float, makespan: float
+) -> None:
+    devices, microbatches, subsequences = shape
+    figures = shown("bsipipe-zb", request(devices, microbatches, (8,) * subsequences, budget))
+    assert figures.makespan <= makespan
+    assert figures.peak <= budget
     assert kinds(figures) == {"F", "I", "W"}
+
+
+@pytest.mark.parametrize(("shape", "budget"), [((4, 4, 4), 2.25), ((8, 4, 8), 2.25), ((8, 8, 8), 2.5)])
+def test_with_some_memory_to_spare_nothing_is_faster(shape: tuple[int, int, int], budget: float) -> None:
+    devices, microbatches, subsequences = shape
+    figures = shown("bsipipe-zb", request(devices, microbatches, (8,) * subsequences, budget))
+    # The innermost devices wait for P/2 - 1 forwards at first; at last there is a W to do.
+    assert figures.makespan == 3 * microbatches + (devices - 2) / (4 * subsequences)
 
 
 def priced(part: float, message: float) -> CostModel:
@@ -121,7 +151,7 @@ def test_an_order_for_the_unit_clock_can_lose_and_one_for_the_prices_does_not() 
 
 
 def test_backwards_stay_whole_where_that_is_faster() -> None:
-    asked = request(4, 8, (8,) * 4, 2.5, costs=priced(0.2, 0))
+    asked = request(4, 8, (8,) * 4, 2.5, costs=priced(0.1, 0))
     figures = shown("bsipipe-zb", asked)
     assert kinds(figures) == {"F", "B"}
     assert figures.makespan == shown("bsipipe", asked).makespan

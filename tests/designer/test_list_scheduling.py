@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from contraflow.designer.costs.unit import unit
 from contraflow.designer.format.check import check
 from contraflow.designer.format.graph import build
 from contraflow.designer.format.schedule import Direction, Kind, Layout, Schedule
-from contraflow.designer.generators.list_scheduling import Listed, list_schedule
+from contraflow.designer.generators.list_scheduling import Gate, Jobs, Listed
 from contraflow.designer.simulate import simulate
 
 
@@ -76,8 +78,24 @@ def network(layout: Layout, rng: Random) -> Network:
     )
 
 
-def simulated(layout: Layout, listed: Listed, prices: Prices) -> float:
-    schedule = Schedule("listed", layout, listed.program)
+def listed(
+    layout: Layout,
+    prices: Prices,
+    kinds: Sequence[Kind],
+    urgency: Callable[[Kind, int, int, int], Any],
+    gate: Gate,
+) -> tuple[Jobs, Listed]:
+    jobs = Jobs(layout, prices, kinds)
+    order = sorted(
+        range(len(jobs.duration)),
+        key=lambda job: urgency(kinds[job // jobs.num_slots], *jobs.cells[job % jobs.num_slots]),
+    )
+    return jobs, jobs.scheduled(order, gate)
+
+
+def simulated(jobs: Jobs, found: Listed) -> float:
+    layout, prices = jobs.layout, jobs.prices
+    schedule = Schedule("listed", layout, jobs.program(found))
     graph = build(schedule)
     assert check(schedule, graph) == []
     return simulate(graph, prices).makespan
@@ -95,9 +113,24 @@ def test_the_program_takes_exactly_the_time_that_was_planned(
     layout, rng = schedule.layout, Random(seed)
     prices = priced(layout, rng, messages)
     keys = rng.choice((backwards_first, lambda *job: Random(f"{seed} {job}").random()))
-    listed = list_schedule(layout, prices, kinds, keys, Open())
-    assert {action.kind for actions in listed.program for action in actions} == set(kinds)
-    assert simulated(layout, listed, prices) == pytest.approx(listed.makespan, rel=1e-6)
+    jobs, found = listed(layout, prices, kinds, keys, Open())
+    assert {action.kind for actions in jobs.program(found) for action in actions} == set(kinds)
+    assert simulated(jobs, found) == pytest.approx(found.makespan, rel=1e-6)
+    again = jobs.replayed(found.started)
+    assert again.started == found.started
+    assert again.makespan == pytest.approx(found.makespan, rel=1e-6)
+
+
+@given(schedule=st.from_type(Schedule), messages=st.booleans(), seed=st.integers(0, 2**32))
+def test_a_program_made_for_other_prices_takes_what_the_simulator_says(
+    schedule: Schedule, messages: bool, seed: int
+) -> None:
+    layout, rng = schedule.layout, Random(seed)
+    _, found = listed(layout, unit(layout), ("F", "B"), backwards_first, Open())
+    jobs = Jobs(layout, priced(layout, rng, messages), ("F", "B"))
+    again = jobs.replayed(found.started)
+    assert again.started == found.started
+    assert simulated(jobs, again) == pytest.approx(again.makespan, rel=1e-6)
 
 
 STRAIGHT = Layout(2, (4,) * 3, ((4,),) * 3, (Direction("down", (0, 1), (0, 1, 2)),))
@@ -112,21 +145,21 @@ def test_messages_are_waited_for(latency: float, transfer: float, makespan: floa
     prices = replace(
         unit(layout), network=Network(Link(latency, 1.0)), transfer=[transfer] * layout.num_slots
     )
-    listed = list_schedule(layout, prices, ("F", "I", "W"), backwards_first, Open())
-    assert listed.makespan == makespan
+    _, found = listed(layout, prices, ("F", "I", "W"), backwards_first, Open())
+    assert found.makespan == makespan
 
 
 def test_messages_of_one_lane_follow_one_another() -> None:
     prices = replace(unit(STRAIGHT), transfer=[3.0] * STRAIGHT.num_slots)
-    listed = list_schedule(STRAIGHT, prices, ("F", "B"), backwards_first, Open())
+    jobs, found = listed(STRAIGHT, prices, ("F", "B"), backwards_first, Open())
     # The third input leaves its lane at 1 + 3 + 3 + 3, its gradient at 13 + 3; B takes 2.
-    assert listed.makespan == 18
-    assert simulated(STRAIGHT, listed, prices) == 18
+    assert found.makespan == 18
+    assert simulated(jobs, found) == 18
 
 
 def test_a_w_fills_the_time_in_which_nothing_else_can_run() -> None:
-    listed = list_schedule(STRAIGHT, unit(STRAIGHT), ("F", "I", "W"), backwards_first, Open())
-    assert [" ".join(map(str, actions)) for actions in listed.program] == [
+    jobs, found = listed(STRAIGHT, unit(STRAIGHT), ("F", "I", "W"), backwards_first, Open())
+    assert [" ".join(map(str, actions)) for actions in jobs.program(found)] == [
         "0F0 0F1 0F2 0I0 0W0 0I1 0W1 0I2 0W2",
         "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2",
     ]
@@ -136,15 +169,15 @@ def test_urgency_decides_between_what_is_ready() -> None:
     def last_first(kind: Kind, stage: int, microbatch: int, subsequence: int) -> tuple[bool, int]:
         return (kind != "B", -microbatch)
 
-    listed = list_schedule(STRAIGHT, unit(STRAIGHT), ("F", "B"), last_first, Open())
-    assert [action.microbatch for action in listed.program[0] if action.kind == "F"] == [2, 1, 0]
+    jobs, found = listed(STRAIGHT, unit(STRAIGHT), ("F", "B"), last_first, Open())
+    assert [action.microbatch for action in jobs.program(found)[0] if action.kind == "F"] == [2, 1, 0]
 
 
 def test_a_gate_holds_forwards_back_until_something_ends() -> None:
     for kinds in (("F", "B"), ("F", "I", "W")):
         for most in (1, 2, 3):
             gate = AtMost(STRAIGHT, most)
-            listed = list_schedule(STRAIGHT, unit(STRAIGHT), kinds, backwards_first, gate)
+            jobs, found = listed(STRAIGHT, unit(STRAIGHT), kinds, backwards_first, gate)
             assert gate.peak == most
             assert gate.live == [0, 0]
-            assert simulated(STRAIGHT, listed, unit(STRAIGHT)) == listed.makespan
+            assert simulated(jobs, found) == found.makespan
