@@ -25,6 +25,7 @@ from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
 from .generators.concatenation import default_budget
+from .generators.request import EFFORT
 from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
 from .topology import Traffic
@@ -136,8 +137,8 @@ class Design:
         )
 
 
-def make(design: Design) -> Schedule:
-    """The schedule of these knobs, which it carries as provenance.
+def make(design: Design, effort: int = EFFORT) -> Schedule:
+    """The schedule of these knobs, which it carries as provenance; less `effort` gives a worse one sooner.
 
     Raises DesignError for knobs that give none: a shape that the generator refuses, a cost model that is none,
     a sequence that cannot be cut so.
@@ -155,15 +156,16 @@ def make(design: Design) -> Schedule:
             budget=design.budget,
             costs=costs.named(design.costs or "unit"),
             ranks=design.ranks if isinstance(design.ranks, tuple) else None,
+            effort=effort,
         )
-        schedule = kind.make(request)
         # What fits a layout is found on one, and may change the order.
         if isinstance(design.layers, str):
-            request = replace(request, layers=_fitted_layers(design, schedule.layout))
-            schedule = kind.make(request)
+            layout = kind.make(replace(request, effort=0)).layout
+            request = replace(request, layers=_fitted_layers(design, layout))
         if isinstance(design.ranks, str):
-            request = replace(request, ranks=_fitted_ranks(design, schedule.layout))
-            schedule = kind.make(request)
+            layout = kind.make(replace(request, effort=0)).layout
+            request = replace(request, ranks=_fitted_ranks(design, layout))
+        schedule = kind.make(request)
         return replace(schedule, design=knobs(design))
     except (Refusal, splits.SplitError, costs.CostError) as error:
         raise DesignError(str(error)) from None

@@ -28,11 +28,6 @@ def default_budget(unit_microbatches: int) -> float:
     return least_budget(unit_microbatches) + 0.5
 
 
-EFFORT = 2**18
-"""Actions that are scheduled, all tries together: large shapes get fewer of them."""
-
-FEWEST_TRIES = 2
-
 SMALLER_BUDGETS = 2
 """How many smaller budgets are tried."""
 
@@ -47,7 +42,8 @@ def concatenated(request: Request, name: str, sibling: str, *rules: Sequence[Rul
     """
     budget = _checked_budget(request, name, sibling)
     layout = request.layout(opposing_vs(request))
-    planner = Planner(layout, request.costs(layout), units(layout, request.unit_microbatches))
+    unit = units(layout, request.unit_microbatches)
+    planner = Planner(layout, request.costs(layout), unit, request.effort)
     least = least_budget(request.unit_microbatches)
     plans = [planner.fastest(alternatives, budget, least) for alternatives in rules]
     plan = min(plans, key=lambda plan: plan.listed.makespan)
@@ -75,8 +71,8 @@ class Plan:
 class Planner:
     """Plans a layout's program at given prices, in one way after another."""
 
-    def __init__(self, layout: Layout, prices: Prices, unit: Sequence[int]):
-        self.layout, self.prices, self.unit = layout, prices, unit
+    def __init__(self, layout: Layout, prices: Prices, unit: Sequence[int], effort: int):
+        self.layout, self.prices, self.unit, self.effort = layout, prices, unit, effort
         self.jobs = cache(self._made)
 
     def _made(self, kinds: tuple[Kind, ...], mirrored: bool = False, free: bool = False) -> Jobs:
@@ -94,14 +90,14 @@ class Planner:
         return [last - number for number in self.unit]
 
     def fastest(self, rules: Sequence[Rule], budget: float, least: float) -> Plan:
-        """The best of as many ways as the layout's size leaves time for.
+        """The best of as many ways as the effort allows, which is fewer for large layouts.
 
         The makespan is not monotone in the budget: the best way is tried within less too, down to `least`. Of
         equals the plan that holds least is kept.
         """
         messages = (False,) if self.prices.free_messages else (False, True)
         ways = [Way(rule, free) for rule in rules for free in messages]
-        tries = max(FEWEST_TRIES, EFFORT // (len(rules[0].kinds) * self.layout.num_slots))
+        tries = max(1, self.effort // (len(rules[0].kinds) * self.layout.num_slots))
         best = min((self.plan(way, budget) for way in ways[:tries]), key=lambda plan: plan.listed.makespan)
         for _ in range(SMALLER_BUDGETS):
             smaller = (best.peak - 1) / (2 * self.layout.longest)

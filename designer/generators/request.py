@@ -14,13 +14,17 @@ class Refusal(ValueError):
     """A shape that a generator cannot make; the message names the constraint and the nearest shape that it can."""
 
 
+EFFORT = 2**18
+"""Enough to try every rule on most shapes, in a second or a few."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """The shape of a schedule and the knobs of some generators.
 
     `sequences[m]` and `splits[m]` are the tokens of microbatch m and of its subsequences. `unit_microbatches` and
-    `budget` (whole microbatches of activation) belong to the two-directional list-scheduled generators, `costs`
-    to every list-scheduled one.
+    `budget` (whole microbatches of activation) belong to the two-directional list-scheduled generators, `costs` and
+    `effort` to every list-scheduled one: how many actions it may place, over all that it tries.
     """
 
     num_devices: int
@@ -32,6 +36,7 @@ class Request:
     budget: float | None = None
     costs: CostModel = unit
     ranks: tuple[int, ...] | None = None
+    effort: int = EFFORT
 
     @property
     def num_microbatches(self) -> int:

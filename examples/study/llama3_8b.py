@@ -23,6 +23,8 @@ SEQUENCES = (65536, 131072)
 MICROBATCHES = (4, 8)
 SUBSEQUENCES = (4, 8)
 SPLITS = ("even", "compute", "time")
+EFFORT = 2**14
+"""Of each of the many orders that are made to find where preference turns."""
 GIB = 2**30
 
 
@@ -219,6 +221,7 @@ def makespan(entrant: Entrant, clock: Callable[[float], CostModel], value: float
         kind.stages_per_device,
         budget=entrant.budget,
         costs=model,
+        effort=EFFORT,
     )
     return preview(kind.make(request), model).makespan
 
