@@ -17,7 +17,7 @@ HAS_TORCH := -c 'from importlib.metadata import version as v; exit(tuple(map(int
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench study types clean
+.PHONY: help demo test check bench study searched types clean
 
 help:  ## this list
 	@echo "make TARGET, one of:"
@@ -43,8 +43,11 @@ check: $(STAMP) types  ## lint, formatting, types
 bench: $(STAMP)  ## how fast the designer and the engine are on this machine
 	@$(BIN)/python examples/bench $(ARGS)
 
-study: $(STAMP)  ## the pages of examples/study: all schedules on one model, predictions against published figures
+study: $(STAMP)  ## the pages of examples/study: schedules on one model, against their bounds, against measurements
 	@$(BIN)/python examples/study
+
+searched: $(STAMP)  ## search on from the programs in examples/study/searched: two minutes for each
+	@$(BIN)/python examples/study/searched.py
 
 types:  ## build/types: links that lay the folders out as the contraflow package, for mypy or PYTHONPATH
 	@mkdir -p $(TYPES)

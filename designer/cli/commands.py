@@ -17,6 +17,7 @@ COMMANDS = {
     "simulate": "makespan, idle time and peak memory, device by device",
     "compare": "schedules side by side on one clock",
     "diff": "actions added, removed and moved from one schedule to another",
+    "search": "a better program under a memory cap, or a better design",
     "explain": "what an action waited for; idle time by its causes",
     "export": "a picture of a schedule (text, svg, html), or PyTorch's CSV of it",
     "import": "PyTorch's CSV of a schedule as a schedule file",

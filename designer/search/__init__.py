@@ -1,0 +1,8 @@
+"""Better programs and designs under a memory cap: rules, climbs and OR-tools' CP-SAT; see search.py and designs.py."""
+
+from .designs import KNOBS, jointly
+from .judge import Cap
+from .search import NoStart, search
+from .standing import Progress
+
+__all__ = ["KNOBS", "Cap", "NoStart", "Progress", "jointly", "search"]
