@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from random import Random
 from time import monotonic
 
@@ -39,7 +40,9 @@ ROUND = 30_000
 STALE = 12
 """Rounds without a better program after which a climb begins anew, by turns by another rule and with the best."""
 
-REPAIRS = 40
+GIB = 2**30
+
+REPAIRS = 20
 """Rules by which a start is looked for."""
 
 
@@ -90,20 +93,31 @@ def search(
 
 def _repair(standing: Standing, draw: Random, over: Callable[[], bool]) -> None:
     """Find any program that keeps within the cap. Raises NoStart."""
-    least = float("inf")
     for attempt in range(REPAIRS):
         if over():
             raise NoStart("the search ended before it found a program that keeps within the cap")
-        alone = attempt % 2 == 0
-        rule = Rule(LIKELY if attempt < 4 else drawn(draw).weights, alone)
+        rule = Rule(LIKELY if attempt < 4 else drawn(draw).weights, alone=attempt % 2 == 0)
         sequence = Rules(standing.problem).sequence(rule)
-        if sequence is None:
-            continue
-        if standing.judged(sequence, "a rule"):
+        if sequence is not None and standing.judged(sequence, "a rule"):
             return
-        shown = standing.judge.shown(standing.problem.program(sequence))
-        least = min(least, *standing.judge.held(shown))
-    raise NoStart(_too_small(standing, least))
+    # With room for one microbatch alone: no program holds less activation.
+    problem = replace(standing.problem, room=_of_one_microbatch(standing.problem))
+    sequence = Rules(problem).sequence(Rule(alone=True))
+    if sequence is not None and standing.judged(sequence, "a rule"):
+        return
+    raise NoStart(_too_small(standing, sequence))
+
+
+def _of_one_microbatch(problem: Problem) -> list[int]:
+    """By device: what the largest microbatch takes up, all of it before its first backward."""
+    most = [0] * problem.num_devices
+    for microbatch in range(problem.layout.num_microbatches):
+        alone = [0] * problem.num_devices
+        for job, action in enumerate(problem.actions):
+            if action.microbatch == microbatch:
+                alone[problem.device[job]] += problem.opens[job]
+        most = list(map(max, most, alone))
+    return most
 
 
 def _by_rules(standing: Standing, draw: Random, over: Callable[[], bool]) -> Iterator[Progress]:
@@ -164,25 +178,21 @@ def _other_start(problem: Problem, draw: Random) -> list[int] | None:
     return min(filter(None, found), key=lambda sequence: problem.starts(sequence)[1], default=None)
 
 
-def _too_small(standing: Standing, least: float) -> str:
+def _too_small(standing: Standing, sequence: list[int] | None) -> str:
+    """`sequence` holds as little as can be."""
     judge, problem = standing.judge, standing.problem
     if judge.cap.in_bytes:
-        words = (
-            f"the least that was found is {least / 2**30:.2f} GiB"
-            if least < float("inf")
-            else "none was found"
-        )
-        return f"no program was found that keeps within {judge.cap.amount / 2**30:.2f} GiB: {words}"
-    needed = [0] * problem.num_devices
-    for microbatch in range(problem.layout.num_microbatches):
-        alone = [0] * problem.num_devices
-        for job, action in enumerate(problem.actions):
-            if action.microbatch == microbatch:
-                alone[problem.device[job]] += problem.opens[job]
-        needed = list(map(max, needed, alone))
+        least = "" if sequence is None else _least(judge.held(judge.shown(problem.program(sequence))))
+        return f"no program was found that keeps within {judge.cap.amount / GIB:.2f} GiB{least}"
+    needed = _of_one_microbatch(problem)
     most = max(needed)
     whole = problem.layout.longest * problem.layout.num_stages / problem.layout.num_devices
     return (
         f"no program was found that keeps within {judge.cap.amount:g} whole microbatches: device "
         f"{needed.index(most)} holds {most / whole:.4g} of one microbatch alone, before its first backward"
     )
+
+
+def _least(held: list[float]) -> str:
+    most = max(held)
+    return f": with one microbatch after the other device {held.index(most)} still holds {most / GIB:.2f} GiB"

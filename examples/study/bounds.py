@@ -133,10 +133,10 @@ def text() -> str:
         published = {name: shown for name in PUBLISHED if (shown := shape.shown(name))}
         found = list(rows(shape))
         parts.append(f"## {shape}\n")
-        cells = ([name, f"{shown.makespan:g}", f"{shown.peak:g}"] for name, shown in published.items())
+        cells = ([name, f"{shown.makespan:.10g}", f"{shown.peak:g}"] for name, shown in published.items())
         parts.append(table(("published", "makespan", "peak"), cells))
         parts.append(table(HEADS, map(_cells, found)))
-        parts.append(f"Bounds: {', '.join(f'{name} {shape.bound(name):g}' for name in OURS)}.\n")
+        parts.append(f"Bounds: {', '.join(f'{name} {shape.bound(name):.10g}' for name in OURS)}.\n")
         panels.append(panel(shape, published, found))
     PICTURE.write_text(plot(panels, "cap, whole microbatches", "makespan / 3M"), encoding="utf-8")
     return "\n".join(parts)
@@ -149,7 +149,7 @@ def _cells(row: Row) -> list[str]:
     cells = [f"{row.cap:g}"]
     for name in OURS:
         for found in (row.made.get(name), row.searched.get(name)):
-            cells.append("" if found is None else f"{found.makespan:g}{'*' if found.least else ''}")
+            cells.append("" if found is None else f"{found.makespan:.10g}{'*' if found.least else ''}")
     return cells
 
 

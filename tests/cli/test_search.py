@@ -69,7 +69,7 @@ def test_slips(contraflow: Callable[..., Any], seq: Path) -> None:
 def test_interrupted_at_any_moment_it_leaves_nothing_or_a_program_no_worse(
     contraflow: Callable[..., Any], tmp_path: Path, end: signal.Signals
 ) -> None:
-    contraflow("new", "terapipe", "--devices", 4, "--microbatches", 4, "-o", "start.json")
+    contraflow("new", "bsipipe", "--devices", 8, "--subsequences", 8, "--budget", 2, "-o", "start.json")
     before = preview(load(Path("start.json")), unit)
     draw, out = Random(int(end)), tmp_path / "found.json"
     command = [sys.executable, "-P", "-m", "contraflow.designer.cli", "search", "start.json", "--cap", "4"]
