@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from contraflow.designer.costs.prices import Clock
     from contraflow.designer.search import Progress
 
-INSTALL = "pip install 'ortools>=9.10'"
+INSTALL = "pip install 'ortools>=9.15'"
 
 
 def _names(text: str) -> tuple[str, ...]:
