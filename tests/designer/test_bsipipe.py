@@ -56,13 +56,12 @@ def request(
 
 
 @pytest.mark.parametrize(("shape", "budget", "makespan"), CELLS)
-def test_the_table_is_reached_within_the_same_budget(
+def test_the_table_is_reached_within_the_same_budget_without_effort(
     shape: tuple[int, int, int], budget: float, makespan: float
 ) -> None:
     devices, microbatches, subsequences = shape
-    figures = preview(
-        GENERATORS["bsipipe"].make(request(devices, microbatches, (8,) * subsequences, budget)), unit
-    )
+    asked = request(devices, microbatches, (8,) * subsequences, budget, effort=0)
+    figures = preview(GENERATORS["bsipipe"].make(asked), unit)
     assert figures.makespan <= makespan
     assert figures.peak <= budget
 
@@ -119,7 +118,9 @@ def test_the_peak_stays_within_the_budget(
 ) -> None:
     each = [splits[microbatch % len(splits)] for microbatch in range(microbatches)]
     budget = 2 * unit_microbatches + spare
-    asked = Request(devices, tuple(map(sum, each)), tuple(each), 2, None, unit_microbatches, budget)
+    asked = Request(
+        devices, tuple(map(sum, each)), tuple(each), 2, None, unit_microbatches, budget, effort=2**11
+    )
     figures = preview(GENERATORS["bsipipe"].make(asked), unit)
     assert figures.peak <= budget + 1e-6
 
