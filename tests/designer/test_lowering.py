@@ -284,7 +284,7 @@ def test_a_stricter_transport_would_hold_up_some_schedules(
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 8), (4, 4), (4, 16), (8, 4), (8, 16)])
 def test_few_receives_are_ahead_whatever_the_number_of_microbatches(devices: int, microbatches: int) -> None:
     tightest = generated("bsipipe", devices, microbatches, 4, budget=2)
-    assert max(lane.credit for lane in lower(tightest).lanes) <= 4
+    assert max(lane.credit for lane in lower(tightest).lanes) <= 5
     assert max(lane.credit for lane in lower(generated("seq1f1b", devices, microbatches, 4)).lanes) == 1
 
 
