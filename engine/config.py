@@ -37,6 +37,8 @@ class RunConfig:
     """An attention backend by name; the fastest that fits by default."""
     timeout: float = 120.0
     """Seconds that a process waits for a message before it gives up."""
+    label_messages: bool = False
+    """Send with each message the name of its action, and check it on arrival; slower, to find faults."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "accumulate"):

@@ -3,6 +3,8 @@
 A lane's two ends are an `Outgoing` and an `Incoming`. There are two kinds: queues inside one process that plays every
 device, and process groups. Over process groups receives are posted in the sender's order, `credit` ahead of what was
 taken; messages are taken in any order. A send never waits: its tensor is kept until it has left.
+
+Where messages are labelled, at both ends alike, each follows a small one that says which action made it.
 """
 
 from __future__ import annotations
@@ -11,17 +13,29 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from contraflow.designer.format.lowering import Lane, Message
-from contraflow.designer.format.schedule import Action
+from contraflow.designer.format.schedule import Action, Kind
+from contraflow.engine.record import Moment
 
 # Messages of one directed pair of ranks are told apart by these tags; within one they keep the sender's order.
 TAGS = {"data": 1, "mirror": 2, "tied": 3, "mirror weights": 4, "tied weights": 5}
+
+
+KINDS: tuple[Kind, ...] = ("F", "B", "I", "W", "REDUCE_GRAD")
+"""In labels, a kind is its place here."""
+
+Mark = Callable[[Action, Moment], None]
+"""Told how far the message of an action has come."""
+
+
+def unmarked(action: Action, moment: Moment) -> None:
+    """Nobody records the messages."""
 
 
 class LaneError(RuntimeError):
@@ -82,16 +96,31 @@ class QueueLane:
 class ProcessOutgoing:
     """The sender's end over a process group."""
 
-    def __init__(self, lane: Lane, peer: int, group: dist.ProcessGroup | None, tag: int) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        peer: int,
+        group: dist.ProcessGroup | None,
+        tag: int,
+        mark: Mark = unmarked,
+        *,
+        labelled: bool = False,
+    ) -> None:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
-        self._leaving: deque[tuple[dist.Work, Tensor]] = deque()
-        self._queue: SimpleQueue[tuple[dist.Work, Tensor] | None] | None = None
+        self._mark, self._labelled = mark, labelled
+        self._leaving: deque[_Departure] = deque()
+        self._queue: SimpleQueue[_Departure | None] | None = None
         self._idle = threading.Condition()
         self._num_leaving = 0
         self._failure: Exception | None = None
 
     def send(self, action: Action, tensor: Tensor) -> None:
-        tensor = tensor.contiguous()
+        self._mark(action, "sent")
+        if self._labelled:
+            self._send(action, label(action, tensor.device), last=False)
+        self._send(action, tensor.contiguous(), last=True)
+
+    def _send(self, action: Action, tensor: Tensor, *, last: bool) -> None:
         try:
             work = dist.isend(tensor, self._peer, self._group, self._tag)
         except RuntimeError as error:
@@ -99,28 +128,31 @@ class ProcessOutgoing:
                 f"could not send {action} to device {self._lane.target}: {_brief(error)}"
             ) from error
         assert work is not None
+        departure = _Departure(work, tensor, action, last)
         if tensor.is_cuda:
-            self._leaving.append((work, tensor))
-            while self._leaving and self._leaving[0][0].is_completed():
+            self._leaving.append(departure)
+            while self._leaving and self._leaving[0].work.is_completed():
                 self._leaving.popleft()
         else:
-            self._keep(work, tensor)
+            self._keep(departure)
 
-    def _keep(self, work: dist.Work, tensor: Tensor) -> None:
+    def _keep(self, departure: _Departure) -> None:
         # gloo's is_completed never turns true before somebody waits, so a thread does.
         if self._queue is None:
             self._queue = SimpleQueue()
             threading.Thread(target=self._let_go, args=(self._queue,), daemon=True).start()
         with self._idle:
             self._num_leaving += 1
-        self._queue.put((work, tensor))
+        self._queue.put(departure)
 
-    def _let_go(self, queue: SimpleQueue[tuple[dist.Work, Tensor] | None]) -> None:
+    def _let_go(self, queue: SimpleQueue[_Departure | None]) -> None:
         while (entry := queue.get()) is not None:
             try:
-                entry[0].wait()
+                entry.work.wait()
             except RuntimeError as error:
                 self._failure = error
+            if entry.last:
+                self._mark(entry.action, "left")
             del entry
             with self._idle:
                 self._num_leaving -= 1
@@ -128,7 +160,7 @@ class ProcessOutgoing:
 
     def flush(self) -> None:
         while self._leaving:
-            self._leaving.popleft()[0].wait()
+            self._leaving.popleft().work.wait()
         with self._idle:
             self._idle.wait_for(lambda: not self._num_leaving)
         if self._failure is not None:
@@ -152,11 +184,15 @@ class ProcessIncoming:
         tag: int,
         empty: Callable[[Message], Tensor],
         ahead: int,
+        mark: Mark = unmarked,
+        *,
+        labelled: bool = False,
     ) -> None:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
         self._empty, self._ahead = empty, ahead
+        self._mark, self._labelled = mark, labelled
         self._place = {message.action: place for place, message in enumerate(lane.messages)}
-        self._posted: dict[Action, tuple[dist.Work, Tensor]] = {}
+        self._posted: dict[Action, tuple[_Arrival | None, _Arrival]] = {}
         self._num_posted = self._num_taken = len(lane.messages)
 
     def begin(self) -> None:
@@ -170,13 +206,20 @@ class ProcessIncoming:
         self._post(self._place[action] + 1)
 
     def take(self, action: Action) -> Tensor:
-        work, tensor = self._posted.pop(action)
+        name, (work, tensor) = self._posted.pop(action)
+        self._mark(action, "awaited")
         try:
+            if name is not None:
+                name.work.wait()
+                self._check(name.tensor, action)
             work.wait()
         except RuntimeError as error:
+            if isinstance(error, LaneError):
+                raise
             raise LaneError(
                 f"{action} did not come from device {self._lane.source}: {_brief(error)}"
             ) from error
+        self._mark(action, "taken")
         self._num_taken += 1
         self._post(self._num_taken + self._ahead)
         return tensor
@@ -186,14 +229,56 @@ class ProcessIncoming:
         while self._num_posted < min(count, len(messages)):
             message = messages[self._num_posted]
             tensor = self._empty(message)
-            try:
-                work = dist.irecv(tensor, self._peer, self._group, self._tag)
-            except RuntimeError as error:
-                reason = f"could not ask device {self._lane.source} for {message.action}: {_brief(error)}"
-                raise LaneError(reason) from error
-            assert work is not None
-            self._posted[message.action] = (work, tensor)
+            name = self._ask(message, label(message.action, tensor.device)) if self._labelled else None
+            self._posted[message.action] = (name, self._ask(message, tensor))
             self._num_posted += 1
+
+    def _ask(self, message: Message, tensor: Tensor) -> _Arrival:
+        try:
+            work = dist.irecv(tensor, self._peer, self._group, self._tag)
+        except RuntimeError as error:
+            reason = f"could not ask device {self._lane.source} for {message.action}: {_brief(error)}"
+            raise LaneError(reason) from error
+        assert work is not None
+        return _Arrival(work, tensor)
+
+    def _check(self, said: Tensor, action: Action) -> None:
+        came = named(said)
+        if came != action:
+            raise LaneError(
+                f"{self._lane}: {came} came where {action} belongs; messages were mixed up on their way"
+            )
+
+
+class _Departure(NamedTuple):
+    """What a sender must keep until its send is done; a label is not the last part of its message."""
+
+    work: dist.Work
+    tensor: Tensor
+    action: Action
+    last: bool
+
+
+class _Arrival(NamedTuple):
+    """A receive that was posted, and where it puts what comes."""
+
+    work: dist.Work
+    tensor: Tensor
+
+
+def label(action: Action, device: torch.device) -> Tensor:
+    """The small message that names an action: int64 [4]."""
+    stage, kind, microbatch, subsequence = action
+    numbers = [stage, KINDS.index(kind), *(-1 if n is None else n for n in (microbatch, subsequence))]
+    return torch.tensor(numbers, dtype=torch.int64, device=device)
+
+
+def named(said: Tensor) -> Action:
+    """The action that a label names."""
+    stage, kind, microbatch, subsequence = said.tolist()
+    return Action(
+        stage, KINDS[kind], None if microbatch < 0 else microbatch, None if subsequence < 0 else subsequence
+    )
 
 
 def _brief(error: Exception) -> str:

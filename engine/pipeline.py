@@ -12,7 +12,6 @@ from torch import Tensor
 from contraflow.designer.format.lowering import Lane, Lowered, Message, lower
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Schedule
-from contraflow.designer.format.trace import Span
 from contraflow.engine import mirror, models
 from contraflow.engine.batch import Batch
 from contraflow.engine.config import OptimizerConfig
@@ -36,7 +35,8 @@ class Update:
 class Pipeline:
     """The part of one process in running `schedule`: one device, or all of them where `place` says so.
 
-    All processes make theirs at the same time. `batch_size` sequences travel in a microbatch.
+    All processes make theirs at the same time. `batch_size` sequences travel in a microbatch; `labelled` messages name
+    the actions that made them, and are checked on arrival. The recorders stand still until they are started.
     Raises ValueError where the schedule's `layers` do not add up to the model's.
     """
 
@@ -51,13 +51,16 @@ class Pipeline:
         dtype: torch.dtype = torch.float32,
         seed: int = 0,
         optimizer: OptimizerConfig | None = None,
+        labelled: bool = False,
     ) -> None:
         self.schedule, self.shape, self.place = schedule, shape, place
         self.batch_size, self.dtype = batch_size, dtype
         self.lowered: Lowered = lower(schedule, shape.tied)
         self.stages = {device: self._stages(device, attention, seed) for device in place.devices}
-        self.lanes: Lanes = connect(self.lowered, place, self._empty)
         self.recorders = {device: recorder_for(place.torch_device.type) for device in place.devices}
+        for recorder in self.recorders.values():
+            recorder.stop()
+        self.lanes: Lanes = connect(self.lowered, place, self._empty, self.recorders, labelled=labelled)
         self.executors = {
             device: Executor(
                 device,
@@ -145,10 +148,6 @@ class Pipeline:
         mirror.return_weights(self.lowered, self.executors, self.lanes)
         if self.place.torch_device.type == "cuda":
             torch.cuda.synchronize()
-
-    def spans(self, origin: float) -> list[Span]:
-        """The actions recorded since the last call, in seconds since `origin` on time.perf_counter."""
-        return [span for device, recorder in self.recorders.items() for span in recorder.pop(device, origin)]
 
     def named_gradients(self) -> list[tuple[str, Tensor]]:
         """Gradients of the parameters that this process owns, with their names in the whole model."""

@@ -1,14 +1,26 @@
-"""A record of every action's begin and end, by the host's clock or by CUDA events."""
+"""A record of every action's begin and end and of every message's way, by the host's clock or by CUDA events."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from time import perf_counter
-from typing import Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from contraflow.designer.format.schedule import Action
 from contraflow.designer.format.trace import Span
+
+Moment = Literal["sent", "left", "awaited", "taken"]
+"""Of a message: see `format.trace.Delivery`."""
+
+
+class Edge(NamedTuple):
+    """A lane, seen from outside: from device to device, and the purpose of its messages (see TAGS in lanes.py)."""
+
+    source: int
+    target: int
+    purpose: str
 
 
 class Recorder(Protocol):
@@ -18,59 +30,95 @@ class Recorder(Protocol):
     def end(self, action: Action) -> None: ...
 
 
-class HostRecorder:
-    """Wall-clock times; right where an action's work is done when it returns, as on CPUs."""
+Clock = TypeVar("Clock")
+
+
+class ClockRecorder(ABC, Generic[Clock]):
+    """Records one device from its beginning, or from `start`, until `stop`. Nothing here waits for the device."""
 
     def __init__(self) -> None:
-        self._times: list[tuple[Action, float, float]] = []
-        self._begun = 0.0
+        self._recording = True
+        self._actions: list[tuple[Action, Clock, Clock]] = []
+        self._messages: list[tuple[Edge, Action, Moment, Clock]] = []
+        self._begun: Clock | None = None
+
+    def start(self) -> None:
+        """Forget what was recorded, and record from now on."""
+        self._actions, self._messages, self._recording = [], [], True
+
+    def stop(self) -> None:
+        """Record no more."""
+        self._recording = False
 
     def begin(self, action: Action) -> None:
-        self._begun = perf_counter()
+        if self._recording:
+            self._begun = self._now()
 
     def end(self, action: Action) -> None:
-        self._times.append((action, self._begun, perf_counter()))
+        if self._recording and self._begun is not None:
+            self._actions.append((action, self._begun, self._now()))
+
+    def mark(self, edge: Edge, action: Action, moment: Moment) -> None:
+        """A message of `action` has come so far on its way. Any thread may say so."""
+        if self._recording:
+            self._messages.append((edge, action, moment, self._now()))
 
     def pop(self, device: int, origin: float) -> list[Span]:
-        """The spans since the last call, in seconds since `origin` on time.perf_counter."""
-        times, self._times = self._times, []
-        return [Span(device, action, begin - origin, end - origin) for action, begin, end in times]
+        """The actions since the last call, in seconds since `origin` on time.perf_counter."""
+        actions, self._actions = self._actions, []
+        return [
+            Span(device, action, self._seconds(begun) - origin, self._seconds(ended) - origin)
+            for action, begun, ended in actions
+        ]
+
+    def pop_messages(self, origin: float) -> dict[tuple[Edge, Action], dict[Moment, float]]:
+        """What is known of messages since the last call, likewise; of one that came by twice, the last time."""
+        messages, self._messages = self._messages, []
+        found: dict[tuple[Edge, Action], dict[Moment, float]] = {}
+        for edge, action, moment, when in messages:
+            found.setdefault((edge, action), {})[moment] = self._seconds(when) - origin
+        return found
+
+    @abstractmethod
+    def _now(self) -> Clock: ...
+
+    @abstractmethod
+    def _seconds(self, when: Clock) -> float:
+        """On time.perf_counter."""
 
 
-class CudaRecorder:
-    """Times on the compute stream of the current CUDA device; reading them waits for it."""
+class HostRecorder(ClockRecorder[float]):
+    """Wall-clock times; right where an action's work is done when it returns, as on CPUs."""
+
+    def _now(self) -> float:
+        return perf_counter()
+
+    def _seconds(self, when: float) -> float:
+        return when
+
+
+class CudaRecorder(ClockRecorder[torch.cuda.Event]):
+    """Times on the compute stream of the current CUDA device; starting and reading wait for it, recording does not."""
 
     def __init__(self) -> None:
-        self._events: list[tuple[Action, torch.cuda.Event, torch.cuda.Event]] = []
-        self._begun = self._event()
-        self._zero, self._zero_at = self._event(), 0.0
-        self._zero.record()
+        super().__init__()
+        self.start()
+
+    def start(self) -> None:
+        super().start()
+        # Events know only how far they lie apart, the more exactly the nearer they are.
+        self._zero = self._now()
         torch.cuda.synchronize()
         self._zero_at = perf_counter()
 
-    @staticmethod
-    def _event() -> torch.cuda.Event:
-        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    def _now(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
-    def begin(self, action: Action) -> None:
-        self._begun = self._event()
-        self._begun.record()
-
-    def end(self, action: Action) -> None:
-        ended = self._event()
-        ended.record()
-        self._events.append((action, self._begun, ended))
-
-    def pop(self, device: int, origin: float) -> list[Span]:
-        """The spans since the last call, in seconds since `origin` on time.perf_counter."""
-        torch.cuda.synchronize()
-        events, self._events = self._events, []
-        offset = self._zero_at - origin
-
-        def seconds(event: torch.cuda.Event) -> float:
-            return offset + float(self._zero.elapsed_time(event)) / 1000
-
-        return [Span(device, action, seconds(begun), seconds(ended)) for action, begun, ended in events]
+    def _seconds(self, when: torch.cuda.Event) -> float:
+        when.synchronize()
+        return self._zero_at + float(self._zero.elapsed_time(when)) / 1000
 
 
 def recorder_for(device_type: str) -> HostRecorder | CudaRecorder:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,7 @@ from contraflow.engine.lanes import (
     QueueLane,
     process_groups,
 )
+from contraflow.engine.record import ClockRecorder, Edge
 
 EmptyFor = Callable[[Lane, Message], Tensor]
 """Makes the tensor in which a message of a lane arrives."""
@@ -76,8 +79,18 @@ def returns(lane: Lane) -> Lane:
     return Lane(lane.target, lane.source, lane.purpose, lane.messages, len(lane.messages))
 
 
-def connect(lowered: Lowered, place: Place, empty: EmptyFor) -> Lanes:
-    """Both ends, or this process's, of every lane; all ranks call this at the same time."""
+def connect(
+    lowered: Lowered,
+    place: Place,
+    empty: EmptyFor,
+    recorders: Mapping[int, ClockRecorder[Any]],
+    *,
+    labelled: bool = False,
+) -> Lanes:
+    """Both ends, or this process's, of every lane; all ranks call this at the same time.
+
+    `recorders`, by device, are told how messages between processes travel; `labelled` ones name their actions.
+    """
     if place.backend is None:
         return _queues(lowered.lanes)
     layout, here = lowered.layout, place.devices[0]
@@ -94,19 +107,18 @@ def connect(lowered: Lowered, place: Place, empty: EmptyFor) -> Lanes:
     lanes = Lanes()
     groups: Sequence[dist.ProcessGroup | None] = process_groups(edges, place.backend)
     for (number, lane, purpose, weights), edge, group in zip(ends, edges, groups, strict=True):
+        mark = partial(recorders[here].mark, Edge(lane.source, lane.target, purpose))
         if lane.source == here:
-            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose])
+            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose], mark, labelled=labelled)
             (lanes.weights_outgoing if weights else lanes.outgoing)[number] = outgoing
         if lane.target == here:
             # Reductions are posted when the program reaches them, so that their buffers live no longer than needed.
             ahead = lane.credit if purpose == "data" else 0
-            incoming = ProcessIncoming(lane, edge[0], group, TAGS[purpose], _bind(empty, lane), ahead)
+            incoming = ProcessIncoming(
+                lane, edge[0], group, TAGS[purpose], partial(empty, lane), ahead, mark, labelled=labelled
+            )
             (lanes.weights_incoming if weights else lanes.incoming)[number] = incoming
     return lanes
-
-
-def _bind(empty: EmptyFor, lane: Lane) -> Callable[[Message], Tensor]:
-    return lambda message: empty(lane, message)
 
 
 def _queues(lanes: Sequence[Lane]) -> Lanes:

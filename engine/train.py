@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -12,7 +11,7 @@ import torch.distributed as dist
 from contraflow.designer.format import check
 from contraflow.designer.format.fault import InvalidScheduleError
 from contraflow.designer.format.schedule import Schedule
-from contraflow.designer.format.trace import Trace
+from contraflow.engine import trace as tracing
 from contraflow.engine.config import TrainConfig
 from contraflow.engine.data import Batches, DataError, open_tokens
 from contraflow.engine.member import Member, Refused
@@ -20,6 +19,9 @@ from contraflow.engine.pipeline import Pipeline
 from contraflow.engine.profile import measure
 from contraflow.engine.topology import Place, device_of
 from contraflow.kernels.attention import Backend, choose
+
+TRACED = 9
+"""A trace is of the median one among so many last steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,11 @@ class StepReport:
     tokens_per_s: float
 
 
-def train(member: Member, *, text: str, config: TrainConfig, profile: bool) -> None:
+def train(member: Member, *, text: str, config: TrainConfig, profile: bool, trace: bool = False) -> None:
     """Train on the schedule in `text`: the work of one process, for `launch.run`.
 
-    Reports Started, with `profile` a Profile measured before the first step, a StepReport for each step, and at last
-    the Trace of the last one.
+    Reports Started, with `profile` a Profile measured before the first step, a StepReport for each step, and with
+    `trace` at last the Trace of the median one of the last TRACED, the first step left out where there are others.
     """
     schedule = agree(member, text, repr(config))
     run = config.run
@@ -63,22 +65,22 @@ def train(member: Member, *, text: str, config: TrainConfig, profile: bool) -> N
         batches = Batches(tokens, sequences, run.batch_size, config.model.vocabulary, run.seed)
         if profile:
             member.report(measure(pipeline))
-            pipeline.spans(0.0)
         num_tokens = run.accumulate * run.batch_size * sum(sequences)
-        origin = 0.0
+        recorded: dict[int, tracing.Recorded] = {}
         for step in range(1, run.steps + 1):
             passes = [batches.batch((step - 1) * run.accumulate + index) for index in range(run.accumulate)]
-            pipeline.spans(0.0)
-            origin = perf_counter()
+            traced = trace and step > max(run.steps - TRACED, 1 if run.steps > 1 else 0)
+            if traced:
+                tracing.start(pipeline)
             update = pipeline.step([batch.to(member.torch_device) for batch in passes])
+            if traced:
+                recorded[step] = tracing.stop(pipeline, update.seconds)
             speed = num_tokens / update.seconds
             member.report(StepReport(step, update.loss, update.norm, update.seconds, speed))
     except DataError as error:
         raise Refused(str(error)) from None
-    spans = pipeline.spans(origin)
-    gathered = [spans] * member.world_size
-    dist.all_gather_object(gathered, spans)
-    member.report(Trace(run.steps, tuple(span for part in gathered for span in part)))
+    if recorded:
+        member.report(tracing.gather(member, schedule, recorded, pipeline))
     pipeline.close()
 
 
@@ -124,6 +126,7 @@ def build(member: Member, schedule: Schedule, config: TrainConfig) -> Pipeline:
             dtype=getattr(torch, config.run.dtype),
             seed=config.run.seed,
             optimizer=config.optimizer,
+            labelled=config.run.label_messages,
         )
     except ValueError as error:
         raise Refused(str(error)) from None

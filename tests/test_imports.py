@@ -23,7 +23,7 @@ LAYERS = (
     ("splits", "simulate"),
     ("memory", "topology"),
     ("explain", "difference"),
-    ("design",),
+    ("design", "overlay"),
     ("search", "interchange", "export", "lessons"),
     ("tui",),
     ("cli",),

@@ -11,12 +11,13 @@ import typer
 
 from .arguments import File, Json, at_least
 from .exit import Complaint, Exit
-from .output import narrate, put
+from .output import narrate, put, write
 from .processes import check_world, device_type, names, said_once, told_to_end
 
 if TYPE_CHECKING:
     from contraflow.designer.design import Preview
     from contraflow.designer.format.schedule import Schedule
+    from contraflow.designer.format.trace import Trace
     from contraflow.engine.config import TrainConfig
 
     from .watch import Watch
@@ -44,6 +45,15 @@ Costs = Annotated[
         help="predict by a preset, a model.toml or a profile.json (default: measure before the first step)",
     ),
 ]
+TraceTo = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="write when every action ran and every message travelled, for `contraflow overlay` and Perfetto: "
+        "the median one of the last nine steps",
+    ),
+]
 HelpConfig = Annotated[
     bool,
     typer.Option(
@@ -57,6 +67,7 @@ def run(
     config: Config = None,
     steps: Steps = None,
     costs: Costs = None,
+    trace: TraceTo = None,
     json: Json = False,
     help_config: HelpConfig = False,
 ) -> Exit:
@@ -73,10 +84,12 @@ def run(
         hardware = device_type(settings.run.device, schedule.layout)
         watch = Watch(schedule, settings.run, hardware, predicted, json)
         try:
-            train(schedule, settings, hardware, watch)
+            train(schedule, settings, hardware, watch, traced=trace is not None)
         except KeyboardInterrupt:
             narrate(f"contraflow run: interrupted in step {len(watch.steps) + 1}")
             raise
+    if trace is not None and watch.trace is not None:
+        save_trace(watch.trace, watch.predicted, trace)
     watch.conclude()
     return Exit.FINE
 
@@ -103,7 +116,24 @@ def prediction(schedule: Schedule, costs: str) -> Preview:
     return shown
 
 
-def train(schedule: Schedule, settings: TrainConfig, device_type: str, watch: Watch) -> None:
+def save_trace(trace: Trace, predicted: Preview | None, path: Path) -> None:
+    """Write a trace beside what was predicted. Raises Complaint where that cannot be."""
+    from contraflow.designer import overlay
+    from contraflow.designer.export import perfetto
+    from contraflow.designer.format.trace import dumps
+
+    if predicted is not None:
+        times = overlay.predicted(predicted.timeline)
+        trace = replace(trace, predicted=times, caption=predicted.timeline.prices.caption)
+    write(dumps(trace, perfetto.picture(trace)), path)
+    narrate(
+        f"{path}: step {trace.step}, {len(trace.measured.spans)} actions, {len(trace.measured.deliveries)} messages"
+    )
+
+
+def train(
+    schedule: Schedule, settings: TrainConfig, device_type: str, watch: Watch, *, traced: bool = False
+) -> None:
     """Train in one process for each device. Raises RunError, Refused or FloatingPointError."""
     from contraflow.designer.format.file import dumps
     from contraflow.engine import launch
@@ -112,7 +142,12 @@ def train(schedule: Schedule, settings: TrainConfig, device_type: str, watch: Wa
     with told_to_end(), closing(watch):
         launch.run(
             train,
-            {"text": dumps(schedule), "config": settings, "profile": watch.predicted is None},
+            {
+                "text": dumps(schedule),
+                "config": settings,
+                "profile": watch.predicted is None,
+                "trace": traced,
+            },
             schedule.layout.num_devices,
             watch.hear,
             timeout=settings.run.timeout,

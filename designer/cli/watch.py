@@ -16,6 +16,7 @@ from contraflow.designer.export.axis import figure
 from contraflow.designer.export.text import figures, plural
 from contraflow.designer.format.profile import Profile
 from contraflow.designer.format.schedule import Schedule
+from contraflow.designer.format.trace import Trace
 
 from .output import console, draw, narrate, put_json
 
@@ -36,6 +37,7 @@ class Watch:
         self.steps: list[StepReport] = []
         self.predicted = predicted
         """By the costs that were named, or by the profile that the run reports before its first step."""
+        self.trace: Trace | None = None
         self._schedule, self._run, self._hardware, self._json = schedule, run, hardware, json
         self._bar = progress_bar(json)
         self._task = self._bar.add_task("training", total=run.steps, figures="")
@@ -50,6 +52,8 @@ class Watch:
             self.predicted = preview(self._schedule, measured(report, "this machine"))
         elif isinstance(report, StepReport):
             self._step(report)
+        elif isinstance(report, Trace):
+            self.trace = report
 
     def close(self) -> None:
         """Leave the bar as it stands."""

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from contraflow.designer.design import Design, make
+from contraflow.designer.export.perfetto import picture
 from contraflow.designer.format import file
+from contraflow.designer.format.graph import NONE
+from contraflow.designer.format.lowering import lower
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.profile import Profile
-from contraflow.designer.format.trace import Trace
+from contraflow.designer.format.trace import Trace, dumps, loads
 from contraflow.engine import launch
 from contraflow.engine.config import DataConfig, RunConfig, TrainConfig
 from contraflow.engine.member import Refused, RunError
@@ -32,11 +35,11 @@ def small(steps: int, **run: Any) -> TrainConfig:
     )
 
 
-def start(design: Design, config: TrainConfig, hear: Callable[[Any], None], profile: bool = False) -> None:
+def start(design: Design, config: TrainConfig, hear: Callable[[Any], None], **asked: bool) -> None:
     schedule = make(design)
     launch.run(
         train,
-        {"text": file.dumps(schedule), "config": config, "profile": profile},
+        {"text": file.dumps(schedule), "config": config, "profile": False, **asked},
         schedule.layout.num_devices,
         hear,
         timeout=config.run.timeout,
@@ -44,18 +47,91 @@ def start(design: Design, config: TrainConfig, hear: Callable[[Any], None], prof
     )
 
 
-def test_a_run_reports_its_profile_its_steps_and_its_trace() -> None:
+def test_a_run_reports_its_profile_its_steps_and_the_trace_of_its_median_step() -> None:
     heard: list[Any] = []
     design = Design("bsipipe", 2, 2, 2, sequence=64)
-    start(design, small(3), heard.append, profile=True)
+    start(design, small(4), heard.append, profile=True, trace=True)
     steps = [report for report in heard if isinstance(report, StepReport)]
-    assert [report.step for report in steps] == [1, 2, 3]
+    assert [report.step for report in steps] == [1, 2, 3, 4]
     (profile,) = [report for report in heard if isinstance(report, Profile)]
     timed = {(entry.stage, entry.kind, entry.start, entry.stop) for entry in profile.actions}
     assert timed == {(s, kind, a, a + 32) for s in range(4) for kind in "FB" for a in (0, 32)}
     (trace,) = [report for report in heard if isinstance(report, Trace)]
-    ran = {device: [span.action for span in trace.spans if span.device == device] for device in range(2)}
-    assert ran == {device: list(program) for device, program in enumerate(make(design).program)}
+    assert trace.step == sorted(steps[1:], key=lambda report: report.seconds)[1].step
+
+
+def test_a_trace_has_every_action_once_and_every_message_sent_before_it_came() -> None:
+    heard: list[Any] = []
+    schedule = make(Design("bsipipe", 2, 2, 2, sequence=64))
+    config = small(2, accumulate=2, label_messages=True)
+    start(Design("bsipipe", 2, 2, 2, sequence=64), config, heard.append, trace=True)
+    (trace,) = [report for report in heard if isinstance(report, Trace)]
+    assert trace.schedule == schedule
+    for device, program in enumerate(schedule.program):
+        spans = [span for span in trace.measured.spans if span.device == device]
+        assert [span.action for span in spans] == list(program)
+        times = [time for span in spans for time in (span.begin, span.end)]
+        assert times == sorted(times)
+    assert min(span.begin for span in trace.measured.spans) == 0
+    # Within one machine all clocks are the same, and what is measured must say so.
+    assert trace.offsets[0] == (0, 0)
+    assert abs(trace.offsets[1].seconds) <= trace.offsets[1].error
+    sent = sorted(
+        (lane.source, lane.target, lane.purpose, message.action)
+        for lane in lower(schedule).lanes
+        for message in lane.messages
+    )
+    came = [delivery for delivery in trace.measured.deliveries if not delivery.purpose.endswith("weights")]
+    assert sorted(delivery[:4] for delivery in came) == sent
+    assert {delivery.purpose for delivery in trace.measured.deliveries} == {
+        "data",
+        "mirror",
+        "mirror weights",
+    }
+    begun = {span.action: span.begin for span in trace.measured.spans}
+    ended = {span.action: span.end for span in trace.measured.spans}
+    for delivery in trace.measured.deliveries:
+        assert delivery.left is not None
+        assert delivery.sent <= delivery.left
+        assert delivery.awaited <= delivery.taken
+        assert delivery.sent <= delivery.taken + 2 * trace.offsets[1].error
+        if delivery.purpose == "data":
+            assert ended[delivery.action] <= delivery.sent
+    takes = {
+        step.source: step.action
+        for program in lower(schedule).programs
+        for step in program
+        if step.takes != NONE
+    }
+    for delivery in trace.measured.deliveries:
+        if delivery.purpose == "data":
+            assert delivery.taken <= begun[takes[delivery.action]]
+    assert loads(dumps(trace, picture(trace))) == trace
+
+
+def test_messages_that_are_mixed_up_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mixed.py").write_text(
+        "import torch\n"
+        "from contraflow.designer.format.lowering import Lane, Message\n"
+        "from contraflow.designer.format.schedule import Action\n"
+        "from contraflow.engine.lanes import ProcessIncoming, ProcessOutgoing\n"
+        "def mix(member):\n"
+        "    first, second = Action(0, 'F', 0, 0), Action(0, 'F', 0, 1)\n"
+        "    lane = Lane(0, 1, 'data', (Message(first, 8), Message(second, 8)), 1)\n"
+        "    if member.rank == 0:\n"
+        "        outgoing = ProcessOutgoing(lane, 1, None, 1, labelled=True)\n"
+        "        for action in (second, first):\n"
+        "            outgoing.send(action, torch.zeros(8))\n"
+        "        outgoing.flush()\n"
+        "    else:\n"
+        "        incoming = ProcessIncoming(lane, 0, None, 1, lambda message: torch.empty(8), 1, labelled=True)\n"
+        "        incoming.begin()\n"
+        "        incoming.take(first)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    work = importlib.import_module("mixed").mix
+    with pytest.raises(RunError, match=r"data lane 0->1: 0F0\.1 came where 0F0\.0 belongs"):
+        launch.run(work, {}, 2, lambda report: None, timeout=30, names=lambda rank: f"device {rank}")
 
 
 def test_the_loss_falls_and_is_the_same_on_every_schedule() -> None:
