@@ -54,7 +54,7 @@ class Pipeline:
         labelled: bool = False,
     ) -> None:
         self.schedule, self.shape, self.place = schedule, shape, place
-        self.batch_size, self.dtype = batch_size, dtype
+        self.batch_size, self.dtype, self.attention = batch_size, dtype, attention
         self.lowered: Lowered = lower(schedule, shape.tied)
         self.stages = {device: self._stages(device, attention, seed) for device in place.devices}
         self.recorders = {device: recorder_for(place.torch_device.type) for device in place.devices}

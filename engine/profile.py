@@ -12,8 +12,8 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from contraflow.designer.format.profile import ActionTime, Profile, merge
-from contraflow.engine import mirror
+from contraflow.designer.format.profile import ActionTime, PartTime, Profile, merge
+from contraflow.engine import mirror, models
 from contraflow.engine.optimizer import adamw, squared_norm
 from contraflow.engine.pipeline import Pipeline
 from contraflow.engine.stage import Stage
@@ -21,13 +21,22 @@ from contraflow.engine.topology import rank_of
 
 _PROBE_TAG = 100
 
+PARTS = ((1, False, False), (2, False, False), (0, True, False), (0, False, True))
+"""Layers, embedding, head: stages that tell apart what each of these takes."""
 
-def measure(pipeline: Pipeline, repeats: int = 3) -> Profile:
+
+def measure(pipeline: Pipeline, repeats: int = 3, *, parts: bool = False) -> Profile:
     """Each stage's F, B, I and W (those that the program has) of each subsequence, alone; messages; the update.
 
+    With `parts` all four in any case, and those of small stages on pieces of several lengths: enough to tell what
+    other splits, and other schedules of the model, would take.
     All processes call this together and get the profile of all. Weights and optimizer state stay as they are.
     """
-    actions = [time for device in pipeline.place.devices for time in _stages(pipeline, device, repeats)]
+    actions = [
+        time
+        for device in pipeline.place.devices
+        for time in _stages(pipeline, device, repeats, everything=parts)
+    ]
     latency, seconds_per_byte = _messages(pipeline, repeats)
     layout = pipeline.schedule.layout
     token_bytes = pipeline.batch_size * pipeline.shape.hidden * pipeline.dtype.itemsize
@@ -44,6 +53,10 @@ def measure(pipeline: Pipeline, repeats: int = 3) -> Profile:
         seconds_per_token=token_bytes * seconds_per_byte,
         reductions=tuple(reductions) if any(reductions) else (),
         after_step=_update(pipeline, repeats),
+        model=pipeline.shape,
+        batch_size=pipeline.batch_size,
+        layers=tuple(map(len, layout.layer_ranges(pipeline.shape.layers))),
+        parts=tuple(_parts(pipeline, repeats)) if parts else (),
     )
     if pipeline.place.backend is None:
         return own
@@ -65,40 +78,82 @@ def _timed(pipeline: Pipeline, call: Callable[[], object]) -> float:
     return perf_counter() - begun
 
 
-def _stages(pipeline: Pipeline, device: int, repeats: int) -> list[ActionTime]:
+def _stages(pipeline: Pipeline, device: int, repeats: int, *, everything: bool) -> list[ActionTime]:
     layout = pipeline.schedule.layout
     kinds = {(action.stage, action.kind) for action in pipeline.schedule.program[device]}
-    cuts = sorted({layout.splits[m] for m in range(layout.num_microbatches)})
+    last = layout.num_stages - 1
     found = []
     for number, stage in pipeline.stages[device].items():
-        backwards = [kind for kind in ("B", "I") if (number, kind) in kinds]
-        for splits in cuts:
-            times: dict[tuple[str, int], list[float]] = defaultdict(list)
-            for repeat in range(repeats + 1):
-                for backward in backwards:
-                    pass_times = _one_pass(pipeline, stage, number, splits, backward)
-                    # The first pass warms caches and allocators.
-                    for key, seconds in pass_times if repeat else []:
-                        times[key].append(seconds)
-            borders = [sum(splits[:index]) for index in range(len(splits) + 1)]
-            found += [
-                ActionTime(device, number, kind, borders[index], borders[index + 1], median(seconds))
-                for (kind, index), seconds in times.items()
-            ]
-        stage.zero_gradients()
+        backwards = [kind for kind in ("B", "I") if everything or (number, kind) in kinds]
+        for splits in sorted(set(layout.splits)):
+            times = _passes(pipeline, stage, number == 0, number == last, splits, backwards, repeats)
+            found += [ActionTime(device, number, *entry) for entry in times]
     return found
 
 
+def _parts(pipeline: Pipeline, repeats: int) -> list[PartTime]:
+    """What this process measures of PARTS: each of them is measured by one."""
+    alone = pipeline.place.backend is None
+    here, everyone = (0, 1) if alone else (dist.get_rank(), dist.get_world_size())
+    pieces = sorted({other for splits in pipeline.schedule.layout.splits for other in _cut(splits)})
+    found = []
+    for layers, first, last in PARTS[here::everyone]:
+        if layers > pipeline.shape.layers:
+            continue
+        module = models.build(
+            pipeline.shape,
+            range(layers),
+            first=first,
+            last=last,
+            dtype=pipeline.dtype,
+            device=pipeline.place.torch_device,
+        )
+        stage = Stage(module, pipeline.attention)
+        for splits in pieces:
+            times = _passes(pipeline, stage, first, last, splits, ("B", "I"), repeats)
+            found += [PartTime(layers, first, last, *entry) for entry in times]
+    return found
+
+
+def _cut(splits: Sequence[int]) -> list[tuple[int, ...]]:
+    """The subsequences as they are, each halved, and each in a quarter and the rest."""
+    cuts = [[(length // part, length - length // part) for length in splits] for part in (2, 4)]
+    return [tuple(splits), *(tuple(n for pair in pairs for n in pair if n) for pairs in cuts)]
+
+
+def _passes(
+    pipeline: Pipeline,
+    stage: Stage,
+    first: bool,
+    last: bool,
+    splits: Sequence[int],
+    backwards: Sequence[str],
+    repeats: int,
+) -> list[tuple[str, int, int, float]]:
+    """Kind, first token, the one behind the last, and median seconds of every action of a microbatch in a stage."""
+    times: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for repeat in range(repeats + 1):
+        for backward in backwards:
+            # The first pass warms caches and allocators.
+            for key, seconds in _one_pass(pipeline, stage, first, last, splits, backward):
+                times[key] += [seconds] * (repeat > 0)
+    stage.zero_gradients()
+    borders = [sum(splits[:index]) for index in range(len(splits) + 1)]
+    return [
+        (kind, borders[index], borders[index + 1], median(seconds))
+        for (kind, index), seconds in times.items()
+    ]
+
+
 def _one_pass(
-    pipeline: Pipeline, stage: Stage, number: int, splits: Sequence[int], backward: str
+    pipeline: Pipeline, stage: Stage, first: bool, last: bool, splits: Sequence[int], backward: str
 ) -> list[tuple[tuple[str, int], float]]:
     """One microbatch through one stage and back: ((kind, subsequence), seconds)."""
-    last = number == pipeline.schedule.layout.num_stages - 1
     size, hidden = pipeline.batch_size, pipeline.shape.hidden
     device, dtype = pipeline.place.torch_device, pipeline.dtype
     times = []
     for index, length in enumerate(splits):
-        if number == 0:
+        if first:
             x = torch.randint(pipeline.shape.vocabulary, (size, length), device=device)
         else:
             x = torch.randn(size, length, hidden, device=device, dtype=dtype)

@@ -84,6 +84,13 @@ def train(member: Member, *, text: str, config: TrainConfig, profile: bool, trac
     pipeline.close()
 
 
+def profile(member: Member, *, text: str, config: TrainConfig, repeats: int) -> None:
+    """Measure what the schedule in `text` takes, and report the Profile: the work of one process, for `launch.run`."""
+    pipeline = build(member, agree(member, text, repr(config)), config)
+    member.report(measure(pipeline, repeats, parts=True))
+    pipeline.close()
+
+
 def agree(member: Member, text: str, config: str) -> Schedule:
     """The schedule in `text`, which all processes hold alike. Raises Refused where they do not, or it has faults."""
     digest = hashlib.sha256(f"{torch.__version__}\n{config}\n{text}".encode()).hexdigest()

@@ -23,6 +23,7 @@ COMMANDS = {
     "import": "PyTorch's CSV of a schedule as a schedule file",
     "run": "train on a schedule, and hold the time it takes against the prediction",
     "overlay": "a measured step against the predicted one, action by action",
+    "profile": "what actions and messages take on this machine: prices for --costs",
     "verify": "whether a schedule's gradients are those of the same model in one process",
     "doctor": "what works on this machine",
 }

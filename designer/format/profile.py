@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
+
+from .model import ModelShape
+from .tables import from_table
 
 FORMAT = "contraflow.profile/1"
 
@@ -16,6 +19,19 @@ class ActionTime(NamedTuple):
 
     device: int
     stage: int
+    kind: str
+    start: int
+    stop: int
+    seconds: float
+
+
+class PartTime(NamedTuple):
+    """Seconds of one kind of action of a stage made so: `layers` layers, `first` with the embedding, `last` with head
+    and loss; for the tokens [start, stop) of a microbatch."""
+
+    layers: int
+    first: bool
+    last: bool
     kind: str
     start: int
     stop: int
@@ -36,18 +52,26 @@ class Profile:
     """Seconds, beside a latency, that a stage's weight gradients take to its owner; () where nothing is reduced."""
     after_step: float = 0.0
     """Seconds from the last gradient to the end of the step: the optimizer, and new weights for the copies."""
+    model: ModelShape | None = None
+    """Whose stages these are, where that is known; `batch_size` of its sequences were in a microbatch."""
+    batch_size: int = 1
+    layers: tuple[int, ...] = ()
+    """By stage, those that the measured ones had; () where that is not known."""
+    parts: tuple[PartTime, ...] = ()
+    """Measured beside the stages, for the times of others."""
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
     """One profile of all devices out of each device's own; what all must wait for counts at its slowest."""
     reductions = tuple(map(max, *(profile.reductions for profile in profiles))) if len(profiles) > 1 else ()
-    return Profile(
-        profiles[0].machine,
-        tuple(entry for profile in profiles for entry in profile.actions),
-        max(profile.latency for profile in profiles),
-        max(profile.seconds_per_token for profile in profiles),
-        reductions or profiles[0].reductions,
-        max(profile.after_step for profile in profiles),
+    return replace(
+        profiles[0],
+        actions=tuple(entry for profile in profiles for entry in profile.actions),
+        latency=max(profile.latency for profile in profiles),
+        seconds_per_token=max(profile.seconds_per_token for profile in profiles),
+        reductions=reductions or profiles[0].reductions,
+        after_step=max(profile.after_step for profile in profiles),
+        parts=tuple(entry for profile in profiles for entry in profile.parts),
     )
 
 
@@ -62,6 +86,7 @@ def loads(text: bytes | str, name: str = "the profile") -> Profile:
         document: dict[str, Any] = json.loads(text)
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise ValueError(f'it is not an object with "format": "{FORMAT}"')
+        model = document.get("model")
         return Profile(
             str(document["machine"]),
             tuple(
@@ -72,6 +97,15 @@ def loads(text: bytes | str, name: str = "the profile") -> Profile:
             _time(document["seconds_per_token"]),
             tuple(map(_time, document["reductions"])),
             _time(document["after_step"]),
+            None if model is None else from_table(ModelShape, model, "its model"),
+            int(document.get("batch_size", 1)),
+            tuple(map(int, document.get("layers", ()))),
+            tuple(
+                PartTime(
+                    int(layers), bool(first), bool(last), str(kind), int(start), int(stop), _time(seconds)
+                )
+                for layers, first, last, kind, start, stop, seconds in document.get("parts", ())
+            ),
         )
     except KeyError as error:
         raise ValueError(f"{name} is not a profile: {error.args[0]!r} is missing") from None
