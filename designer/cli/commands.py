@@ -19,7 +19,7 @@ COMMANDS = {
     "diff": "actions added, removed and moved from one schedule to another",
     "search": "a better program under a memory cap, or a better design",
     "explain": "what an action waited for; idle time by its causes",
-    "export": "a picture of a schedule (text, svg, html), or PyTorch's CSV of it",
+    "export": "a picture of a schedule (text, svg, html), a trace, or PyTorch's CSV",
     "import": "PyTorch's CSV of a schedule as a schedule file",
     "run": "train on a schedule, and hold the time it takes against the prediction",
     "overlay": "a measured step against the predicted one, action by action",

@@ -15,8 +15,8 @@ from .show import show
 if TYPE_CHECKING:
     from contraflow.designer.design import Preview
 
-FORMATS = ("text", "svg", "html", "torch-csv")
-LATER = ("perfetto", "png", "megatron-layout")
+FORMATS = ("text", "svg", "html", "perfetto", "torch-csv")
+LATER = ("png", "megatron-layout")
 """Formats that this version does not write yet."""
 
 
@@ -53,7 +53,7 @@ def export(
     mono: Mono = False,
     ascii: Ascii = False,
 ) -> Exit:
-    """A schedule as text, a picture for print (svg), a page to explore (html), or PyTorch's CSV with a side-car."""
+    """A schedule as text, a picture for print (svg), a page to explore (html), a Chrome trace, or PyTorch's CSV."""
     if to == "torch-csv":
         return _torch_csv(file, output)
     if to == "text" and output is None:
@@ -83,6 +83,10 @@ def _rendered(shown: Preview, to: str, width: int | None, ascii: bool) -> str:
         if width is not None and width < svg.MIN_WIDTH:
             raise Complaint(f"--width {width}: a picture needs {svg.MIN_WIDTH:g} millimetres")
         return svg.dumps(shown, width or svg.WIDTH)
+    if to == "perfetto":
+        from contraflow.designer.export import perfetto
+
+        return perfetto.dumps(shown)
     from contraflow.designer.export import html
 
     return html.dumps(shown)

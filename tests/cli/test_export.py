@@ -74,17 +74,17 @@ def test_torch_csv_refuses_two_copies_and_leaves_no_file(
     assert [path.name for path in tmp_path.iterdir()] == ["two.schedule.json"]
 
 
-@pytest.mark.parametrize("to", ["perfetto", "png", "megatron-layout"])
+@pytest.mark.parametrize("to", ["png", "megatron-layout"])
 def test_formats_to_come_are_said_not_to_be_there(contraflow: Callable[..., Any], seq: Path, to: str) -> None:
     answer = contraflow("export", seq, "--to", to)
     assert answer.code == 2
-    assert f"{to} is not in this version; there are text, svg, html, torch-csv" in answer.err
+    assert f"{to} is not in this version; there are text, svg, html, perfetto, torch-csv" in answer.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to", "svgg"], "none of text, svg, html, torch-csv"),
+        (["--to", "svgg"], "none of text, svg, html, perfetto, torch-csv"),
         ([], "--to"),
         (["--to", "svg", "-o", "nowhere/out.svg"], "nowhere/out.svg cannot be written"),
         (["--to", "svg", "--costs", "nothing"], "nothing"),
