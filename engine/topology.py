@@ -16,11 +16,13 @@ from contraflow.designer.format.schedule import Layout
 from contraflow.engine.lanes import (
     TAGS,
     Incoming,
+    Mark,
     Outgoing,
     ProcessIncoming,
     ProcessOutgoing,
     QueueLane,
     process_groups,
+    unmarked,
 )
 from contraflow.engine.record import ClockRecorder, Edge
 
@@ -83,7 +85,7 @@ def connect(
     lowered: Lowered,
     place: Place,
     empty: EmptyFor,
-    recorders: Mapping[int, ClockRecorder[Any]],
+    recorders: Mapping[int, ClockRecorder[Any]] | None = None,
     *,
     labelled: bool = False,
 ) -> Lanes:
@@ -107,7 +109,9 @@ def connect(
     lanes = Lanes()
     groups: Sequence[dist.ProcessGroup | None] = process_groups(edges, place.backend)
     for (number, lane, purpose, weights), edge, group in zip(ends, edges, groups, strict=True):
-        mark = partial(recorders[here].mark, Edge(lane.source, lane.target, purpose))
+        mark: Mark = unmarked
+        if recorders is not None:
+            mark = partial(recorders[here].mark, Edge(lane.source, lane.target, purpose))
         if lane.source == here:
             outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose], mark, labelled=labelled)
             (lanes.weights_outgoing if weights else lanes.outgoing)[number] = outgoing
