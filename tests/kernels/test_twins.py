@@ -6,7 +6,7 @@ import torch
 from contraflow.kernels import reference
 from contraflow.kernels.cross_entropy import cross_entropy
 from contraflow.kernels.rms_norm import rms_norm
-from contraflow.kernels.rope import rotate, rotation
+from contraflow.kernels.rope import frequencies, rotate, rotation
 
 
 def assert_twins(kernel, twin, *leaves, tolerance=1e-13):
@@ -54,12 +54,12 @@ def test_rms_norm_in_half_precision_keeps_its_scale():
 
 
 def test_rotate():
-    turns = rotation(9, 6, 10_000.0, torch.float64, torch.device("cpu"))
+    turns = rotation(9, frequencies(6, 10_000.0), torch.float64)
     assert_twins(lambda x: rotate(x, turns[2:]), lambda x: reference.rotate(x, turns[2:]), normal(2, 7, 3, 6))
 
 
 def test_rotated_products_depend_on_the_distance_alone():
-    turns = rotation(50, 8, 100.0, torch.float64, torch.device("cpu"))
+    turns = rotation(50, frequencies(8, 100.0), torch.float64)
     q, k = normal(1, 1, 1, 8), normal(1, 1, 1, 8).flip(-1)
 
     def product(at, to):
