@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from contraflow.engine.flat import FlatParameters
@@ -88,7 +90,7 @@ class Checkpoints:
         if self._writing is not None:
             try:
                 self._writing.result()
-            except (OSError, RuntimeError, CheckpointError, dcp.api.CheckpointException) as error:
+            except (OSError, RuntimeError, CheckpointError, CheckpointException) as error:
                 self._on_failure(f"{self._folder}: a checkpoint could not be written: {_brief(error)}")
             self._writing = None
 
@@ -106,8 +108,10 @@ class Checkpoints:
                 shutil.rmtree(old, ignore_errors=True)
         self._barrier()
         try:
-            writer = dcp.FileSystemWriter(partial, overwrite=False)
-            dcp.save(state, storage_writer=writer, process_group=self._group, no_dist=self._group is None)
+            writer = FileSystemWriter(partial, overwrite=False)
+            state_dict_saver.save(
+                state, storage_writer=writer, process_group=self._group, no_dist=self._group is None
+            )
             tensors = {name: [list(value.shape), str(value.dtype)] for name, value in state.items()}
             own = (tensors, _hashes(partial, f"__{self._rank}_*"))
             parts = [own]
@@ -181,8 +185,8 @@ def load(path: Path, manifest: Mapping[str, Any], state: dict[str, Tensor], *, d
         if dtype != str(tensor.dtype):
             raise CheckpointError(f"{path}: {name} is {dtype} there, {tensor.dtype} here; set dtype alike")
     try:
-        dcp.load(state, storage_reader=_Reader(path), no_dist=not distributed)
-    except (OSError, RuntimeError, ValueError, dcp.api.CheckpointException) as error:
+        state_dict_loader.load(state, storage_reader=_Reader(path), no_dist=not distributed)
+    except (OSError, RuntimeError, ValueError, CheckpointException) as error:
         raise CheckpointError(f"{path} cannot be read: {_brief(error)}") from None
     progress = manifest["progress"]
     return Progress(
@@ -190,15 +194,16 @@ def load(path: Path, manifest: Mapping[str, Any], state: dict[str, Tensor], *, d
     )
 
 
-class _Reader(dcp.FileSystemReader):
+class _Reader(FileSystemReader):
     """DCP's own, but for its metadata: a pickle, from which only what DCP puts there is taken."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         with open(Path(self.path) / ".metadata", "rb") as file:
             metadata = _MetadataUnpickler(file).load()
-        entries = metadata.state_dict_metadata.values() if isinstance(metadata, Metadata) else [None]
         # DCP would unpickle anything that is no tensor.
-        if not all(isinstance(entry, TensorStorageMetadata) for entry in entries):
+        if not isinstance(metadata, Metadata) or not all(
+            isinstance(entry, TensorStorageMetadata) for entry in metadata.state_dict_metadata.values()
+        ):
             raise CheckpointError(f"{self.path}: it holds more than tensors")
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
@@ -280,7 +285,7 @@ def _hash(path: Path) -> str:
 
 def _brief(error: BaseException) -> str:
     """The first line of the innermost cause."""
-    if isinstance(error, dcp.api.CheckpointException):
+    if isinstance(error, CheckpointException):
         failures = [
             failure[0] if isinstance(failure, tuple) else failure for failure in error.failures.values()
         ]
