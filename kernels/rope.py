@@ -12,6 +12,8 @@ from math import pi
 import torch
 from torch import Tensor
 
+from contraflow.kernels import gpu
+
 
 def frequencies(head_dim: int, base: float, scaling: Sequence[float] = ()) -> Tensor:
     """What each pair turns by from one position to the next: base ** (-2i / head_dim), float64 [head_dim / 2].
@@ -41,5 +43,9 @@ def rotation(length: int, frequencies: Tensor, dtype: torch.dtype) -> Tensor:
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """x [batch, n, heads, head_dim] with each pair turned by its position's angle; `rotation` [n, 1, head_dim / 2]."""
+    if x.is_cuda and gpu.absence() is None:
+        from contraflow.kernels.gpu.rope import rotate as fused
+
+        return fused(x, rotation)
     pairs = x.to(rotation.real.dtype).view(*x.shape[:-1], -1, 2)
     return torch.view_as_real(torch.view_as_complex(pairs) * rotation).flatten(-2).to(x.dtype)

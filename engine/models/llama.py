@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contraflow.designer.format.model import ModelShape
@@ -12,6 +11,7 @@ from contraflow.engine.models.protocol import Subsequence
 from contraflow.engine.weight_grads import Linear
 from contraflow.kernels.rms_norm import rms_norm
 from contraflow.kernels.rope import frequencies, rotate, rotation
+from contraflow.kernels.swiglu import swiglu
 
 
 def build(
@@ -109,5 +109,5 @@ class SwiGlu(nn.Module):
         self.down = Linear(shape.ffn, shape.hidden, dtype=dtype, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        out: Tensor = self.down(swiglu(self.gate(x), self.up(x)))
         return out
