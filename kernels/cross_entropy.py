@@ -65,7 +65,7 @@ def linear_cross_entropy(
     return loss
 
 
-_LEAST_ROWS = 64
+_LEAST_ROWS = 512
 """Fewer tokens at a time would make narrow products of the head's."""
 
 
