@@ -15,6 +15,8 @@ from contraflow.designer.format.schedule import Layout
 from contraflow.designer.format.tables import ConfigError, from_table, known_keys, read_toml
 
 DTYPES = ("float32", "float64", "bfloat16")
+SCHEDULES = ("constant", "cosine", "linear", "wsd")
+"""Of the learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,18 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """Keys of the table [optimizer]: AdamW (1711.05101), a constant rate after a linear warm-up."""
+    """Keys of the table [optimizer]: AdamW (1711.05101), with a rate that warms up, and may go down again."""
 
     learning_rate: float = 1e-3
+    """The highest."""
+    schedule: str = "constant"
+    """After the warm-up: constant; cosine or linear down to the last step; wsd, level, then linear (2404.06395)."""
     warmup_steps: int = 0
+    """Steps in which the rate rises from 0."""
+    decay_steps: int | None = None
+    """Of wsd: the last so many steps go down; a fifth of all by default."""
+    final_learning_rate: float = 0.0
+    """Where the rate goes down to."""
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
@@ -67,9 +77,20 @@ class OptimizerConfig:
     """The largest global gradient norm; 0 clips none."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "warmup_steps", "epsilon", "weight_decay", "clip"):
+        for name in (
+            "learning_rate",
+            "warmup_steps",
+            "final_learning_rate",
+            "epsilon",
+            "weight_decay",
+            "clip",
+        ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: must not be less than 0")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if self.decay_steps is not None and (self.schedule != "wsd" or self.decay_steps < 1):
+            raise ValueError("decay_steps: at least 1, and for the schedule wsd alone")
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: must be at least 0 and less than 1")
@@ -80,9 +101,13 @@ class DataConfig:
     """Keys of the table [data]. Without a path: the sources of Python's standard library, which every Python has."""
 
     path: str | None = None
-    """A text file read by bytes, a directory of them, or a token file where `tokens` names its type."""
+    """A text file, a directory of them, or a token file: nanoGPT's or llm.c's .bin, Megatron's .bin and .idx."""
     tokens: str | None = None
-    """uint16 or uint32: the type of a memory-mapped token file."""
+    """uint16 or uint32: the type of a token file that does not say so itself; a bare .bin has uint16."""
+    tokenizer: str | None = None
+    """A Hugging Face tokenizer.json to cut text with; without one a token is a byte."""
+    separator: int | None = None
+    """The token that ends a document: found in a token file, put behind every file of text."""
     suffix: str = ".txt"
     """Of the files that are read from a directory."""
 
@@ -91,6 +116,10 @@ class DataConfig:
             raise ValueError(f"tokens: {self.tokens!r} is neither uint16 nor uint32")
         if self.tokens is not None and self.path is None:
             raise ValueError("tokens: a token file needs its path")
+        if self.tokens is not None and self.tokenizer is not None:
+            raise ValueError("tokenizer: a token file is cut already")
+        if self.separator is not None and not 0 <= self.separator < 2**32:
+            raise ValueError("separator: a token's number belongs there")
 
 
 @dataclass(frozen=True, slots=True)

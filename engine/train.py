@@ -13,7 +13,7 @@ from contraflow.designer.format.fault import InvalidScheduleError
 from contraflow.designer.format.schedule import Schedule
 from contraflow.engine import trace as tracing
 from contraflow.engine.config import TrainConfig
-from contraflow.engine.data import Batches, DataError, open_tokens
+from contraflow.engine.data import Batches, DataError, open_corpus
 from contraflow.engine.member import Member, Refused
 from contraflow.engine.pipeline import Pipeline
 from contraflow.engine.profile import measure
@@ -60,9 +60,9 @@ def train(member: Member, *, text: str, config: TrainConfig, profile: bool, trac
     num_parameters = int(pipeline.place.sum(counts))
     member.report(Started(attention_for(member, config).name, pipeline.lowered.owners, num_parameters))
     try:
-        tokens = open_tokens(config.data)
+        corpus = open_corpus(config.data)
         sequences = schedule.layout.sequences
-        batches = Batches(tokens, sequences, run.batch_size, config.model.vocabulary, run.seed)
+        batches = Batches(corpus, sequences, run.batch_size, config.model.vocabulary, run.seed)
         if profile:
             member.report(measure(pipeline))
         num_tokens = run.accumulate * run.batch_size * sum(sequences)

@@ -64,3 +64,13 @@ def cross_entropy(logits: Tensor, targets: Tensor, num_targets: int) -> Tensor:
     """Sum over the targets that are not -100 of -log softmax(logits)[target], divided by `num_targets`: a scalar."""
     log_likelihood = logits.log_softmax(dim=-1).gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     return -log_likelihood.masked_fill(targets == -100, 0.0).sum() / num_targets
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, num_targets: int) -> Tensor:
+    """`cross_entropy` of all the logits at once."""
+    return cross_entropy(hidden @ weight.t(), targets, num_targets)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up."""
+    return gate / (1 + (-gate).exp()) * up

@@ -11,12 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from contraflow.designer.format import profile, tables
+from contraflow.designer.format import huggingface, profile, tables
 from contraflow.designer.format.model import ModelShape
 
 from .error import CostError
 from .hardware import model_on_hardware
-from .huggingface import read_config
 from .measured import measured
 from .presets import DEFAULT, HARDWARE, MODELS, Hardware
 from .prices import CostModel, Prices
@@ -79,13 +78,13 @@ def model_shape(name: str) -> ModelShape:
     """The shape of a preset model, of a TOML file's [model], or of a Hugging Face config.json. Raises CostError."""
     if name in MODELS:
         return MODELS[name]
-    if name.endswith(".json"):
-        return read_config(name)
-    if name.endswith(".toml"):
-        try:
+    try:
+        if name.endswith(".json"):
+            return huggingface.read_config(name)
+        if name.endswith(".toml"):
             return _shape(_document(name), name)
-        except tables.ConfigError as error:
-            raise CostError(str(error)) from None
+    except tables.ConfigError as error:
+        raise CostError(str(error)) from None
     near = get_close_matches(name, MODELS, 1, 0.0)[0]
     raise CostError(
         f"no model {name!r}; did you mean {near!r}? There are {', '.join(MODELS)}, a model.toml, "
@@ -102,7 +101,7 @@ def _document(name: str) -> dict[str, Any]:
 
 
 def _shape(document: Mapping[str, Any], name: str) -> ModelShape:
-    """The model of a TOML file, its config.json looked for beside it. Raises ConfigError or CostError."""
+    """The model of a TOML file, its config.json looked for beside it. Raises ConfigError."""
     table, where = document["model"], f"{name} [model]"
     if isinstance(table, dict) and "config" in table:
         tables.known_keys(table, ["config"], where)
@@ -110,7 +109,7 @@ def _shape(document: Mapping[str, Any], name: str) -> ModelShape:
             raise tables.ConfigError(
                 f"{where}: config is {table['config']!r}, where the path of a file belongs"
             )
-        return read_config(Path(name).parent / table["config"])
+        return huggingface.read_config(Path(name).parent / table["config"])
     return _preset_or_table(table, MODELS, ModelShape, where)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 FAMILIES = ("llama", "gpt")
+ROPE_BASE = 10_000.0
+NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,18 @@ class ModelShape:
     vocabulary: int = 256
     tied: bool = False
     positions: int = 0
+    norm_eps: float = NORM_EPS
+    """Under the root of every norm."""
+    rope_base: float = ROPE_BASE
+    """Of a llama's rotary positions."""
+    rope_scaling: tuple[float, ...] = ()
+    """As Llama 3.1 stretches them: factor, low and high frequency factor, positions before; () where it does not."""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise ValueError(f"family: {self.family!r} is not one of {', '.join(FAMILIES)}")
         for field in fields(self):
-            if field.name in ("family", "tied", "positions"):
+            if field.type != "int" or field.name == "positions":
                 continue
             value = getattr(self, field.name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -44,6 +52,11 @@ class ModelShape:
             raise ValueError(
                 f"heads: rotary positions need an even head size, not {self.hidden // self.heads}"
             )
+        for name in ("norm_eps", "rope_base"):
+            if not 0 < getattr(self, name) < 1e30:
+                raise ValueError(f"{name}: {getattr(self, name)} is not a number above 0")
+        if len(self.rope_scaling) not in (0, 4) or not all(0 < value < 1e30 for value in self.rope_scaling):
+            raise ValueError("rope_scaling: four numbers above 0 belong there, or none")
         if self.family == "gpt" and self.positions < 1:
             raise ValueError("positions: a gpt model needs the number of its learned positions")
 

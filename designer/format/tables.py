@@ -66,7 +66,7 @@ def _typed(value: Any, hint: Any, where: str) -> Any:
         return value if value is None else _typed(value, options[0], where)
     if get_origin(hint) is tuple:
         inner = get_args(hint)[0]
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return tuple(_typed(entry, inner, where) for entry in value)
     elif hint is float and type(value) in (int, float):
         if abs(value) < LARGEST:

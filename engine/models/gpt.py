@@ -13,8 +13,6 @@ from contraflow.engine.models.decoder import Decoder
 from contraflow.engine.models.protocol import Subsequence
 from contraflow.engine.weight_grads import Embedding, Linear
 
-NORM_EPS = 1e-5
-
 
 def build(
     shape: ModelShape, layers: range, first: bool, last: bool, dtype: torch.dtype, device: torch.device
@@ -26,7 +24,7 @@ def build(
         first=first,
         last=last,
         block=lambda number: Block(shape, number, dtype, device),
-        norm=lambda: nn.LayerNorm(shape.hidden, NORM_EPS, dtype=dtype, device=device),
+        norm=lambda: nn.LayerNorm(shape.hidden, shape.norm_eps, dtype=dtype, device=device),
         dtype=dtype,
         device=device,
     )
@@ -64,9 +62,9 @@ class Block(nn.Module):
 
     def __init__(self, shape: ModelShape, number: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(shape.hidden, NORM_EPS, dtype=dtype, device=device)
+        self.attention_norm = nn.LayerNorm(shape.hidden, shape.norm_eps, dtype=dtype, device=device)
         self.attention = Attention(shape, number, dtype, device)
-        self.ffn_norm = nn.LayerNorm(shape.hidden, NORM_EPS, dtype=dtype, device=device)
+        self.ffn_norm = nn.LayerNorm(shape.hidden, shape.norm_eps, dtype=dtype, device=device)
         self.ffn = FeedForward(shape, dtype, device)
 
     def forward(self, hidden: Tensor, context: Subsequence) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from contraflow.designer.format.model import ModelShape
@@ -11,24 +10,22 @@ from contraflow.engine.models.decoder import Decoder
 from contraflow.engine.models.protocol import Subsequence
 from contraflow.engine.weight_grads import Linear
 from contraflow.kernels.rms_norm import rms_norm
-from contraflow.kernels.rope import rotate, rotation
-
-ROPE_BASE = 10_000.0
-NORM_EPS = 1e-5
+from contraflow.kernels.rope import frequencies, rotate, rotation
+from contraflow.kernels.swiglu import swiglu
 
 
 def build(
     shape: ModelShape, layers: range, first: bool, last: bool, dtype: torch.dtype, device: torch.device
 ) -> Decoder:
     """One stage, its parameters not filled yet: see `models.build`, which does."""
-    rotary = Rotary(shape.head_dim, dtype, device)
+    rotary = Rotary(shape, dtype, device)
     return Decoder(
         shape,
         layers,
         first=first,
         last=last,
         block=lambda number: Block(shape, number, rotary, dtype, device),
-        norm=lambda: RmsNorm(shape.hidden, dtype, device),
+        norm=lambda: RmsNorm(shape, dtype, device),
         dtype=dtype,
         device=device,
     )
@@ -37,28 +34,29 @@ def build(
 class Rotary:
     """Turns queries and keys by their absolute positions; the angles are made once per stage, and grow when needed."""
 
-    def __init__(self, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
-        self._head_dim, self._dtype, self._device = head_dim, dtype, device
-        self._rotation = rotation(0, head_dim, ROPE_BASE, dtype, device)
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype = dtype
+        self._frequencies = frequencies(shape.head_dim, shape.rope_base, shape.rope_scaling).to(device)
+        self._rotation = rotation(0, self._frequencies, dtype)
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x [batch, n, heads, head_dim] at the positions start .. start + n - 1."""
         stop = start + x.shape[1]
         if stop > len(self._rotation):
-            length = max(stop, 2 * len(self._rotation))
-            self._rotation = rotation(length, self._head_dim, ROPE_BASE, self._dtype, self._device)
+            self._rotation = rotation(max(stop, 2 * len(self._rotation)), self._frequencies, self._dtype)
         return rotate(x, self._rotation[start:stop])
 
 
 class RmsNorm(nn.Module):
     """x [..., hidden], each row brought to a root mean square of one, times a weight."""
 
-    def __init__(self, hidden: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(hidden, dtype=dtype, device=device))
+        self.weight = nn.Parameter(torch.empty(shape.hidden, dtype=dtype, device=device))
+        self._eps = shape.norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, NORM_EPS)
+        return rms_norm(x, self.weight, self._eps)
 
 
 class Block(nn.Module):
@@ -68,9 +66,9 @@ class Block(nn.Module):
         self, shape: ModelShape, number: int, rotary: Rotary, dtype: torch.dtype, device: torch.device
     ) -> None:
         super().__init__()
-        self.attention_norm = RmsNorm(shape.hidden, dtype, device)
+        self.attention_norm = RmsNorm(shape, dtype, device)
         self.attention = Attention(shape, number, rotary, dtype, device)
-        self.ffn_norm = RmsNorm(shape.hidden, dtype, device)
+        self.ffn_norm = RmsNorm(shape, dtype, device)
         self.ffn = SwiGlu(shape, dtype, device)
 
     def forward(self, hidden: Tensor, context: Subsequence) -> Tensor:
@@ -111,5 +109,5 @@ class SwiGlu(nn.Module):
         self.down = Linear(shape.ffn, shape.hidden, dtype=dtype, device=device)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
+        out: Tensor = self.down(swiglu(self.gate(x), self.up(x)))
         return out

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contraflow.designer import costs
-from contraflow.designer.costs.huggingface import read_config
 from contraflow.designer.costs.presets import MODELS
+from contraflow.designer.format.huggingface import read_config
 from contraflow.designer.format.model import ModelShape
+from contraflow.designer.format.tables import ConfigError
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -50,6 +51,24 @@ def test_the_shapes_of_known_models(tmp_path: Path) -> None:
     assert read_config(write(tmp_path, GPT | {"n_inner": None})) == gpt
 
 
+def test_rotary_positions_and_norms(tmp_path: Path) -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    older = LLAMA | {"rms_norm_eps": 1e-6, "rope_theta": 500000.0, "rope_scaling": scaling}
+    newer = LLAMA | {"rms_norm_eps": 1e-6, "rope_parameters": scaling | {"rope_theta": 500000.0}}
+    for document in (older, newer):
+        shape = read_config(write(tmp_path, document))
+        assert (shape.norm_eps, shape.rope_base) == (1e-6, 500000.0)
+        assert shape.rope_scaling == (8.0, 1.0, 4.0, 8192.0)
+    assert read_config(write(tmp_path, LLAMA | {"rope_scaling": None})).rope_scaling == ()
+    assert read_config(write(tmp_path, GPT | {"layer_norm_epsilon": 1e-6})).norm_eps == 1e-6
+
+
 def test_a_config_prices_like_the_preset_it_describes(tmp_path: Path) -> None:
     write(tmp_path, LLAMA)
     model = tmp_path / "mine.toml"
@@ -72,11 +91,14 @@ def test_a_config_prices_like_the_preset_it_describes(tmp_path: Path) -> None:
         (LLAMA | {"head_dim": "wide"}, "head_dim"),
         (LLAMA | {"intermediate_size": None}, "ffn is None"),
         (LLAMA | {"num_key_value_heads": 5}, "kv_heads: 5 do not divide"),
+        (LLAMA | {"rms_norm_eps": 0}, "rms_norm_eps is 0"),
+        (LLAMA | {"rope_scaling": 3}, "rope_scaling is 3"),
+        (LLAMA | {"rope_scaling": {"rope_type": "llama3"}}, "factor is None"),
     ],
 )
 def test_what_is_no_config_is_answered_in_one_line(document: Any, reason: str, tmp_path: Path) -> None:
     path = write(tmp_path, document)
-    with pytest.raises(costs.CostError) as caught:
+    with pytest.raises(ConfigError) as caught:
         read_config(path)
     assert str(path) in str(caught.value)
     assert reason in str(caught.value)
@@ -87,7 +109,7 @@ def test_what_is_no_config_is_answered_in_one_line(document: Any, reason: str, t
 def test_garbage_is_answered_in_one_line(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
-    with pytest.raises(costs.CostError, match=r"config\.json") as caught:
+    with pytest.raises(ConfigError, match=r"config\.json") as caught:
         read_config(path)
     assert "\n" not in str(caught.value)
 
@@ -102,9 +124,13 @@ JUNK = (
 )
 
 
-@given(junk=st.dictionaries(st.sampled_from([*LLAMA, "head_dim"]), JUNK))
+@given(
+    junk=st.dictionaries(
+        st.sampled_from([*LLAMA, "head_dim", "rope_theta", "rope_scaling", "rms_norm_eps"]), JUNK
+    )
+)
 def test_any_values_are_a_shape_or_an_answer(
     junk: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with suppress(costs.CostError):
+    with suppress(ConfigError):
         read_config(write(tmp_path_factory.getbasetemp(), LLAMA | junk))

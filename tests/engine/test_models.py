@@ -55,7 +55,7 @@ def plain_loss(shape, weights, ids, targets):
 
     def heads(x, name, turn=False):
         x = linear(x, name).view(*ids.shape, -1, shape.head_dim)
-        turns = rope.rotation(ids.shape[1], shape.head_dim, 10_000.0, x.dtype, x.device)
+        turns = rope.rotation(ids.shape[1], rope.frequencies(shape.head_dim, 10_000.0), x.dtype)
         return (reference.rotate(x, turns) if turn else x).transpose(1, 2)
 
     def attention(x, name):

@@ -45,7 +45,8 @@ def assert_as_spelled_out(backend: Backend, q, k, v, grad, tolerance):
     for tensor, wanted, like in zip(found, (expected, *expected_grads), (q, q, k, v), strict=True):
         assert tensor.shape == like.shape
         assert tensor.dtype == like.dtype
-        assert (tensor - wanted).abs().max() <= tolerance * wanted.abs().max()
+        # What all this is made of is of the size of 1; a single key's gradient is 0, but for rounding.
+        assert (tensor - wanted).abs().max() <= tolerance * max(wanted.abs().max(), 1)
     assert lse.shape == (q.shape[0], q.shape[2], q.shape[1])
 
 

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from contraflow.kernels import reference
-from contraflow.kernels.cross_entropy import cross_entropy
+from contraflow.kernels.cross_entropy import cross_entropy, linear_cross_entropy
 from contraflow.kernels.rms_norm import rms_norm
-from contraflow.kernels.rope import rotate, rotation
+from contraflow.kernels.rope import frequencies, rotate, rotation
+from contraflow.kernels.swiglu import swiglu
 
 
 def assert_twins(kernel, twin, *leaves, tolerance=1e-13):
@@ -54,12 +56,12 @@ def test_rms_norm_in_half_precision_keeps_its_scale():
 
 
 def test_rotate():
-    turns = rotation(9, 6, 10_000.0, torch.float64, torch.device("cpu"))
+    turns = rotation(9, frequencies(6, 10_000.0), torch.float64)
     assert_twins(lambda x: rotate(x, turns[2:]), lambda x: reference.rotate(x, turns[2:]), normal(2, 7, 3, 6))
 
 
 def test_rotated_products_depend_on_the_distance_alone():
-    turns = rotation(50, 8, 100.0, torch.float64, torch.device("cpu"))
+    turns = rotation(50, frequencies(8, 100.0), torch.float64)
     q, k = normal(1, 1, 1, 8), normal(1, 1, 1, 8).flip(-1)
 
     def product(at, to):
@@ -93,3 +95,62 @@ def test_cross_entropy_in_half_precision_is_computed_in_float32():
     assert torch.allclose(
         cross_entropy(logits, targets, 6), reference.cross_entropy(logits.float(), targets, 6), rtol=1e-6
     )
+
+
+def test_swiglu():
+    assert_twins(swiglu, reference.swiglu, normal(3, 5, 7), normal(3, 5, 7).flip(0))
+
+
+@pytest.mark.parametrize("vocabulary", [3, 40, 700])
+@pytest.mark.parametrize("shape", [(1,), (3, 41), (200,)])
+def test_linear_cross_entropy(shape, vocabulary):
+    hidden, weight = normal(*shape, 6), normal(vocabulary, 6)
+    targets = (torch.arange(hidden[..., 0].numel()) * 7 % vocabulary).view(shape)
+    targets.view(-1)[::3] = -100
+    assert_twins(
+        lambda hidden, weight: linear_cross_entropy(hidden, weight, targets, 9),
+        lambda hidden, weight: reference.linear_cross_entropy(hidden, weight, targets, 9),
+        hidden,
+        weight,
+        tolerance=1e-12,
+    )
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+def test_linear_cross_entropy_adds_to_a_given_gradient(kind):
+    hidden, weight, targets = normal(90, 6).requires_grad_(), normal(50, 6), torch.arange(90) % 50
+    leaf = weight.clone().requires_grad_()
+    reference.linear_cross_entropy(hidden, leaf, targets, 90).backward()
+    collected = torch.ones(50, 6, dtype=kind)
+    taken = weight.clone().requires_grad_()
+    linear_cross_entropy(hidden, taken, targets, 90, collected).backward()
+    assert taken.grad is None
+    assert torch.allclose(collected, (leaf.grad + 1).to(kind), rtol=1e-6 if kind == torch.float32 else 1e-12)
+
+
+def test_linear_cross_entropy_without_gradients_only_looks():
+    hidden, weight, targets = normal(90, 6).requires_grad_(), normal(50, 6), torch.arange(90) % 50
+    collected = torch.zeros(50, 6, dtype=torch.float64)
+    expected = linear_cross_entropy(hidden, weight.clone().requires_grad_(), targets, 90)
+    with torch.no_grad():
+        found = linear_cross_entropy(hidden, weight.requires_grad_(), targets, 90, collected)
+    assert torch.allclose(found, expected, rtol=1e-14)
+    assert not collected.any()
+
+
+def test_linear_cross_entropy_holds_few_logits():
+    """Never a tensor as large as all logits, forward or backward."""
+    sizes = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            sizes.extend(
+                t.numel() for t in (out if isinstance(out, tuple) else (out,)) if isinstance(t, torch.Tensor)
+            )
+            return out
+
+    hidden, weight = normal(1000, 4).requires_grad_(), normal(500, 4).requires_grad_()
+    with Sizes():
+        linear_cross_entropy(hidden, weight, torch.arange(1000) % 500, 1000).backward()
+    assert max(sizes) == 64 * 500
