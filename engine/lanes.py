@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -41,6 +42,9 @@ class Outgoing(Protocol):
 class Incoming(Protocol):
     """The receiver's end."""
 
+    arrived: float
+    """On time.perf_counter of a CPU, when the message that was taken last came, or was found to have come."""
+
     def begin(self) -> None:
         """A pass over the program begins: its first receives may be posted."""
 
@@ -58,10 +62,11 @@ class QueueLane:
     """Both ends of a lane inside one process."""
 
     def __init__(self) -> None:
-        self._arrived: dict[Action, Tensor] = {}
+        self.arrived = 0.0
+        self._waiting: dict[Action, Tensor] = {}
 
     def send(self, action: Action, tensor: Tensor) -> None:
-        self._arrived[action] = tensor
+        self._waiting[action] = tensor
 
     def flush(self) -> None:
         """Nothing waits in a queue."""
@@ -70,20 +75,29 @@ class QueueLane:
         """Nothing to post."""
 
     def ready(self, action: Action) -> bool:
-        return action in self._arrived
+        return action in self._waiting
 
     def expect(self, action: Action) -> None:
         """Nothing to post."""
 
     def take(self, action: Action) -> Tensor:
-        return self._arrived.pop(action)
+        self.arrived = perf_counter()
+        return self._waiting.pop(action)
 
 
 class ProcessOutgoing:
-    """The sender's end over a process group."""
+    """The sender's end over a process group. With `until_flush` nothing that was sent is let go of before."""
 
-    def __init__(self, lane: Lane, peer: int, group: dist.ProcessGroup | None, tag: int) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        peer: int,
+        group: dist.ProcessGroup | None,
+        tag: int,
+        until_flush: bool = False,
+    ) -> None:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
+        self._until_flush = until_flush
         self._leaving: deque[tuple[dist.Work, Tensor]] = deque()
         self._queue: SimpleQueue[tuple[dist.Work, Tensor] | None] | None = None
         self._idle = threading.Condition()
@@ -99,7 +113,7 @@ class ProcessOutgoing:
                 f"could not send {action} to device {self._lane.target}: {_brief(error)}"
             ) from error
         assert work is not None
-        if tensor.is_cuda:
+        if tensor.is_cuda or self._until_flush:
             self._leaving.append((work, tensor))
             while self._leaving and self._leaving[0][0].is_completed():
                 self._leaving.popleft()
@@ -127,8 +141,11 @@ class ProcessOutgoing:
                 self._idle.notify_all()
 
     def flush(self) -> None:
-        while self._leaving:
-            self._leaving.popleft()[0].wait()
+        try:
+            while self._leaving:
+                self._leaving.popleft()[0].wait()
+        except RuntimeError as error:
+            self._failure = error
         with self._idle:
             self._idle.wait_for(lambda: not self._num_leaving)
         if self._failure is not None:
@@ -155,6 +172,7 @@ class ProcessIncoming:
     ) -> None:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
         self._empty, self._ahead = empty, ahead
+        self.arrived = 0.0
         self._place = {message.action: place for place, message in enumerate(lane.messages)}
         self._posted: dict[Action, tuple[dist.Work, Tensor]] = {}
         self._num_posted = self._num_taken = len(lane.messages)
@@ -177,6 +195,7 @@ class ProcessIncoming:
             raise LaneError(
                 f"{action} did not come from device {self._lane.source}: {_brief(error)}"
             ) from error
+        self.arrived = perf_counter()
         self._num_taken += 1
         self._post(self._num_taken + self._ahead)
         return tensor

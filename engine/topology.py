@@ -76,8 +76,11 @@ def returns(lane: Lane) -> Lane:
     return Lane(lane.target, lane.source, lane.purpose, lane.messages, len(lane.messages))
 
 
-def connect(lowered: Lowered, place: Place, empty: EmptyFor) -> Lanes:
-    """Both ends, or this process's, of every lane; all ranks call this at the same time."""
+def connect(lowered: Lowered, place: Place, empty: EmptyFor, *, until_flush: bool = False) -> Lanes:
+    """Both ends, or this process's, of every lane; all ranks call this at the same time.
+
+    With `until_flush` what was sent is kept so long, which spares a CPU the threads that let go of it before.
+    """
     if place.backend is None:
         return _queues(lowered.lanes)
     layout, here = lowered.layout, place.devices[0]
@@ -95,7 +98,7 @@ def connect(lowered: Lowered, place: Place, empty: EmptyFor) -> Lanes:
     groups: Sequence[dist.ProcessGroup | None] = process_groups(edges, place.backend)
     for (number, lane, purpose, weights), edge, group in zip(ends, edges, groups, strict=True):
         if lane.source == here:
-            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose])
+            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose], until_flush)
             (lanes.weights_outgoing if weights else lanes.outgoing)[number] = outgoing
         if lane.target == here:
             # Reductions are posted when the program reaches them, so that their buffers live no longer than needed.

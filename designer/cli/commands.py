@@ -22,6 +22,7 @@ COMMANDS = {
     "export": "a picture of a schedule (text, svg, html), or PyTorch's CSV of it",
     "import": "PyTorch's CSV of a schedule as a schedule file",
     "run": "train on a schedule, and hold the time it takes against the prediction",
+    "rehearse": "play a schedule in real processes, with timed stand-ins for compute",
     "verify": "whether a schedule's gradients are those of the same model in one process",
     "doctor": "what works on this machine",
 }
