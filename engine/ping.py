@@ -17,9 +17,9 @@ from contraflow.engine.stand_in import Clock, TimedIncoming, TimedOutgoing
 from contraflow.engine.topology import rank_of
 
 _TAG = 101
-_WARM, _ROUNDS = 3, 15
-_ACTION = 0.002
-"""Seconds of the stand-in before each message: one that follows another at once would find its way warm."""
+_WARM, _ROUNDS = 1, 7
+LONGEST = 0.012
+"""Seconds that a stand-in takes at most here: after longer ones messages find their way no colder."""
 
 
 class Flight(NamedTuple):
@@ -29,11 +29,14 @@ class Flight(NamedTuple):
     seconds_per_token: float
 
 
-def ping(lowered: Lowered, here: int, width: int, reduced: int) -> dict[tuple[int, int], Flight]:
+def ping(
+    lowered: Lowered, here: int, width: int, reduced: int, action: float
+) -> dict[tuple[int, int], Flight]:
     """The flight on every directed pair of devices that have a lane; all processes call this together.
 
     One pair after the other, while the rest is idle: there and back, halved, so that no two clocks are compared.
-    A message has `width` floats a token, one of a reduction `reduced` tokens.
+    A message has `width` floats a token, one of a reduction `reduced` tokens. Each follows a stand-in of `action`
+    seconds, or LONGEST: messages that follow one another at once are faster.
     """
     largest: dict[tuple[int, int], int] = {}
     for lane in lowered.lanes:
@@ -45,7 +48,8 @@ def ping(lowered: Lowered, here: int, width: int, reduced: int) -> dict[tuple[in
         dist.barrier()
         if here in pair:
             there = pair[1 - pair.index(here)]
-            times = _exchange(here, there, rank_of(lowered.layout, there), tokens * width)
+            peer = rank_of(lowered.layout, there)
+            times = _exchange(here, there, peer, tokens * width, min(action, LONGEST))
             if times is not None:
                 small, full = times
                 flight = Flight(small, max(full - small, 0.0) / tokens)
@@ -55,7 +59,7 @@ def ping(lowered: Lowered, here: int, width: int, reduced: int) -> dict[tuple[in
     return {pair: flight for part in everywhere for pair, flight in part.items()}
 
 
-def _exchange(here: int, there: int, peer: int, size: int) -> tuple[float, float] | None:
+def _exchange(here: int, there: int, peer: int, size: int, rest: float) -> tuple[float, float] | None:
     """Seconds of a message of one float and of one of `size`: known to the lower device of the two."""
     sizes = [1] * (_WARM + _ROUNDS) + [size] * (_WARM + _ROUNDS)
     messages = tuple(Message(Action(0, "F", number), size) for number, size in enumerate(sizes))
@@ -69,15 +73,15 @@ def _exchange(here: int, there: int, peer: int, size: int) -> tuple[float, float
     for action, size in messages:
         if here < there:
             clock.start(perf_counter())
-            clock.spend(_ACTION)
+            clock.spend(rest)
             begun = clock.free
             outgoing.send(action, payloads[size])
             incoming.take(action)
             clock.spend(0.0)
-            times.append((clock.free - begun - _ACTION) / 2)
+            times.append((clock.free - begun - rest) / 2)
         else:
             incoming.take(action)
-            clock.spend(_ACTION)
+            clock.spend(rest)
             outgoing.send(action, payloads[size])
     outgoing.flush()
     return (median(times[_WARM : _WARM + _ROUNDS]), median(times[-_ROUNDS:])) if times else None

@@ -6,6 +6,7 @@ import gc
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -147,7 +148,8 @@ def rehearse(member: Member, *, text: str, script: Script) -> None:
     here = device_of(layout, member.rank)
     rehearsal = Rehearsal(schedule, script, Place((here,), member.torch_device, member.backend))
     member.status = lambda: str(rehearsal.executors[here].status)
-    member.report(Flights(ping(rehearsal.lowered, here, script.width, script.reduced)))
+    flights = ping(rehearsal.lowered, here, script.width, script.reduced, median(script.seconds["F"]))
+    member.report(Flights(flights))
     for number in range(1, script.repeat + 1):
         rehearsal.executors[here].status.step = number
         start = _common_start()
