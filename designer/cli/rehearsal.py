@@ -12,6 +12,7 @@ from contraflow.designer.costs.prices import CostModel, Link
 from contraflow.designer.costs.rehearsed import rehearsed
 from contraflow.designer.design import Preview, preview
 from contraflow.designer.export.axis import figure
+from contraflow.designer.export.text import plural
 from contraflow.designer.format.graph import NONE
 from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.simulate import Timeline
@@ -21,6 +22,9 @@ from .report import plain_table
 
 Pair = tuple[int, int]
 """Source and target, two devices."""
+
+FINE = 0.012
+"""Seconds of an action from which on 3 % can be kept."""
 
 
 class Rehearsal:
@@ -58,7 +62,7 @@ class Rehearsal:
         if isinstance(report, Flights):
             self._lanes = {pair: Link(*flight) for pair, flight in report.flights.items()}
             self.predicted = self._preview()
-            narrate(f"{self._lanes_in_words()}predicted {_seconds(self.predicted.makespan)}")
+            self._announce(self.predicted.makespan)
         elif isinstance(report, Played):
             self.runs.append(report.ends)
             narrate(f"measured {_seconds(max(report.ends))}")
@@ -87,12 +91,17 @@ class Rehearsal:
         }
         return preview(self.schedule, rehearsed(self._costs, self._scale, lanes))
 
-    def _lanes_in_words(self) -> str:
+    def _announce(self, makespan: float) -> None:
+        num_devices = self.schedule.layout.num_devices
+        narrate(
+            f"{self.schedule.name}: {plural(num_devices, 'process')}, "
+            f"actions of {_seconds(self.shortest)} and more, predicted {_seconds(makespan)}"
+        )
         latencies = [link.latency for link in self._lanes.values()]
-        if not latencies:
-            return ""
-        low, high = (_seconds(end) for end in (min(latencies), max(latencies)))
-        return f"a message takes {low if low == high else f'{low} to {high}'}; "
+        if latencies:
+            narrate(f"a message takes {_seconds(min(latencies))} to {_seconds(max(latencies))}")
+        if self.shortest < FINE:
+            narrate(f"below {_seconds(FINE)} an error of 3 % cannot be kept: a larger --scale can")
 
 
 def outcome(predicted: Timeline, runs: Sequence[Sequence[float]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 
 from .arguments import COSTS, File, Json, amount, at_least
 from .exit import Complaint, Exit
-from .output import draw, narrate, put_json
+from .output import draw, put_json
 from .processes import check_world, names, said_once, told_to_end
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 UNIT = 0.1
 """Seconds that stand for 1 on the unit clock, unless --scale says otherwise."""
-
-FINE = 0.012
-"""Seconds of an action from which on 3 % can be kept."""
 
 PATIENCE = 300.0
 """Seconds that a process waits for a message, beside twice the time that all is predicted to take."""
@@ -173,20 +170,14 @@ def delays_of(schedule: Schedule, delays: Sequence[Delay]) -> dict[tuple[int, in
 def play(rehearsal: Rehearsal, repeat: int, values: int) -> None:
     """Play it in one process for each device. Raises RunError or Refused."""
     from contraflow.designer.costs.rehearsed import reduced
-    from contraflow.designer.export.axis import figure
-    from contraflow.designer.export.text import plural
     from contraflow.designer.format.file import dumps
     from contraflow.engine import launch
     from contraflow.engine.rehearse import Script
     from contraflow.engine.rehearse import rehearse as work
 
-    schedule, planned, shortest = rehearsal.schedule, rehearsal.planned.timeline, rehearsal.shortest
+    schedule, planned = rehearsal.schedule, rehearsal.planned.timeline
     layout = schedule.layout
     script = Script(planned.prices.durations(), values, reduced(layout), rehearsal.delays, repeat)
-    least = f"{figure(shortest, 'seconds')} and more"
-    narrate(f"{schedule.name}: {plural(layout.num_devices, 'process')}, actions of {least}")
-    if shortest < FINE:
-        narrate(f"below {figure(FINE, 'seconds')} an error of 3 % cannot be kept: a larger --scale can")
     with told_to_end():
         launch.run(
             work,
