@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,6 @@ from contraflow.engine.batch import Batch
 from contraflow.engine.flat import FlatParameters
 from contraflow.engine.lanes import Incoming, Outgoing
 from contraflow.engine.record import Recorder
-from contraflow.engine.stage import Stage
 
 
 @dataclass(slots=True)
@@ -30,6 +30,28 @@ class Status:
         return f"device {self.device}, in step {self.step}, {self.doing}"
 
 
+class Playable(Protocol):
+    """What the executor asks of a stage: see stage.py."""
+
+    own: FlatParameters
+    tied: FlatParameters | None
+
+    def forward(
+        self,
+        microbatch: int,
+        index: int,
+        x: Tensor,
+        *,
+        splits: Sequence[int],
+        targets: Tensor | None = None,
+        num_targets: int | None = None,
+    ) -> Tensor: ...
+    def backward(self, microbatch: int, index: int, grad: Tensor | None = None) -> Tensor | None: ...
+    def backward_input(self, microbatch: int, index: int, grad: Tensor | None = None) -> Tensor | None: ...
+    def backward_weight(self, microbatch: int, index: int) -> None: ...
+    def assert_empty(self) -> None: ...
+
+
 class Executor:
     """Plays device `device`: `stages` are those it holds, lanes are keyed by their number in `lowered`.
 
@@ -41,7 +63,7 @@ class Executor:
         self,
         device: int,
         lowered: Lowered,
-        stages: Mapping[int, Stage],
+        stages: Mapping[int, Playable],
         incoming: Mapping[int, Incoming],
         outgoing: Mapping[int, Outgoing],
         recorder: Recorder,

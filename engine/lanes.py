@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 import torch
@@ -55,6 +56,9 @@ class Outgoing(Protocol):
 class Incoming(Protocol):
     """The receiver's end."""
 
+    arrived: float
+    """On time.perf_counter of a CPU, when the message that was taken last came, or was found to have come."""
+
     def begin(self) -> None:
         """A pass over the program begins: its first receives may be posted."""
 
@@ -72,10 +76,11 @@ class QueueLane:
     """Both ends of a lane inside one process."""
 
     def __init__(self) -> None:
-        self._arrived: dict[Action, Tensor] = {}
+        self.arrived = 0.0
+        self._waiting: dict[Action, Tensor] = {}
 
     def send(self, action: Action, tensor: Tensor) -> None:
-        self._arrived[action] = tensor
+        self._waiting[action] = tensor
 
     def flush(self) -> None:
         """Nothing waits in a queue."""
@@ -84,17 +89,18 @@ class QueueLane:
         """Nothing to post."""
 
     def ready(self, action: Action) -> bool:
-        return action in self._arrived
+        return action in self._waiting
 
     def expect(self, action: Action) -> None:
         """Nothing to post."""
 
     def take(self, action: Action) -> Tensor:
-        return self._arrived.pop(action)
+        self.arrived = perf_counter()
+        return self._waiting.pop(action)
 
 
 class ProcessOutgoing:
-    """The sender's end over a process group."""
+    """The sender's end over a process group. With `until_flush` nothing that was sent is let go of before."""
 
     def __init__(
         self,
@@ -105,9 +111,10 @@ class ProcessOutgoing:
         mark: Mark = unmarked,
         *,
         labelled: bool = False,
+        until_flush: bool = False,
     ) -> None:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
-        self._mark, self._labelled = mark, labelled
+        self._mark, self._labelled, self._until_flush = mark, labelled, until_flush
         self._leaving: deque[_Departure] = deque()
         self._queue: SimpleQueue[_Departure | None] | None = None
         self._idle = threading.Condition()
@@ -129,7 +136,7 @@ class ProcessOutgoing:
             ) from error
         assert work is not None
         departure = _Departure(work, tensor, action, last)
-        if tensor.is_cuda:
+        if tensor.is_cuda or self._until_flush:
             self._leaving.append(departure)
             while self._leaving and self._leaving[0].work.is_completed():
                 self._leaving.popleft()
@@ -159,8 +166,11 @@ class ProcessOutgoing:
                 self._idle.notify_all()
 
     def flush(self) -> None:
-        while self._leaving:
-            self._leaving.popleft().work.wait()
+        try:
+            while self._leaving:
+                self._leaving.popleft().work.wait()
+        except RuntimeError as error:
+            self._failure = error
         with self._idle:
             self._idle.wait_for(lambda: not self._num_leaving)
         if self._failure is not None:
@@ -191,6 +201,7 @@ class ProcessIncoming:
         self._lane, self._peer, self._group, self._tag = lane, peer, group, tag
         self._empty, self._ahead = empty, ahead
         self._mark, self._labelled = mark, labelled
+        self.arrived = 0.0
         self._place = {message.action: place for place, message in enumerate(lane.messages)}
         self._posted: dict[Action, tuple[_Arrival | None, _Arrival]] = {}
         self._num_posted = self._num_taken = len(lane.messages)
@@ -220,6 +231,7 @@ class ProcessIncoming:
                 f"{action} did not come from device {self._lane.source}: {_brief(error)}"
             ) from error
         self._mark(action, "taken")
+        self.arrived = perf_counter()
         self._num_taken += 1
         self._post(self._num_taken + self._ahead)
         return tensor

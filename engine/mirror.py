@@ -24,8 +24,9 @@ def held(executor: Executor) -> list[FlatParameters]:
     """All parameters on the executor's device, each once."""
     groups: dict[int, FlatParameters] = {}
     for stage in executor.stages.values():
-        for group in stage.groups:
-            groups[id(group)] = group
+        for group in (stage.own, stage.tied):
+            if group is not None:
+                groups[id(group)] = group
     return list(groups.values())
 
 

@@ -88,10 +88,12 @@ def connect(
     recorders: Mapping[int, ClockRecorder[Any]] | None = None,
     *,
     labelled: bool = False,
+    until_flush: bool = False,
 ) -> Lanes:
     """Both ends, or this process's, of every lane; all ranks call this at the same time.
 
     `recorders`, by device, are told how messages between processes travel; `labelled` ones name their actions.
+    With `until_flush` what was sent is kept so long, which spares a CPU the threads that let go of it before.
     """
     if place.backend is None:
         return _queues(lowered.lanes)
@@ -113,7 +115,9 @@ def connect(
         if recorders is not None:
             mark = partial(recorders[here].mark, Edge(lane.source, lane.target, purpose))
         if lane.source == here:
-            outgoing = ProcessOutgoing(lane, edge[1], group, TAGS[purpose], mark, labelled=labelled)
+            outgoing = ProcessOutgoing(
+                lane, edge[1], group, TAGS[purpose], mark, labelled=labelled, until_flush=until_flush
+            )
             (lanes.weights_outgoing if weights else lanes.outgoing)[number] = outgoing
         if lane.target == here:
             # Reductions are posted when the program reaches them, so that their buffers live no longer than needed.

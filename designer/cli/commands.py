@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "train on a schedule, and hold the time it takes against the prediction",
     "overlay": "a measured step against the predicted one, action by action",
     "profile": "what actions and messages take on this machine: prices for --costs",
+    "rehearse": "play a schedule in real processes, with timed stand-ins for compute",
     "verify": "whether a schedule's gradients are those of the same model in one process",
     "doctor": "what works on this machine",
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from contraflow.designer.format.model import ModelShape
@@ -29,12 +29,14 @@ FREE = Link(0.0, 1.0)
 class Network:
     """The links between devices: `near` within a node, `far` between two.
 
-    `nodes` holds the node of each device; () where all are near one another.
+    `nodes` holds the node of each device; () where all are near one another. `lanes` holds the links that are known
+    one by one, by the devices (source, target): each instead of near or far.
     """
 
     near: Link = FREE
     far: Link = FREE
     nodes: tuple[int, ...] = ()
+    lanes: Mapping[tuple[int, int], Link] = field(default_factory=dict)
 
     def crosses(self, source: int, target: int) -> bool:
         """Whether a message between these devices leaves its node."""
@@ -42,7 +44,15 @@ class Network:
 
     def link(self, source: int, target: int) -> Link:
         """What joins two devices."""
+        lane = (source, target)
+        if lane in self.lanes:
+            return self.lanes[lane]
         return self.far if self.crosses(source, target) else self.near
+
+    @property
+    def links(self) -> set[Link]:
+        """Every link that there may be between two devices."""
+        return {self.near, self.far, *self.lanes.values()}
 
 
 NEAR = Network()
@@ -77,7 +87,7 @@ class Prices:
     @property
     def free_messages(self) -> bool:
         """Whether what is made is at once where it is needed."""
-        return not (self.network.near.latency or self.network.far.latency or any(self.transfer))
+        return not (any(self.transfer) or any([link.latency for link in self.network.links]))
 
 
 @dataclass(frozen=True, slots=True)

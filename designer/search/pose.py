@@ -96,9 +96,9 @@ def _tick(prices: Prices, makespan: float) -> float:
     """Such that all prices are whole where that can be, else a small part of the makespan."""
     network, parts = prices.network, 1
     values = {cost for table in prices.durations().values() for cost in table}
-    values |= {link.slowness * cost for link in (network.near, network.far) for cost in prices.transfer}
-    values |= {link.slowness * cost for link in (network.near, network.far) for cost in prices.reduction}
-    for value in values | {network.near.latency, network.far.latency}:
+    values |= {link.slowness * cost for link in network.links for cost in prices.transfer}
+    values |= {link.slowness * cost for link in network.links for cost in prices.reduction}
+    for value in values | {link.latency for link in network.links}:
         fraction = Fraction(value).limit_denominator(FINEST)
         parts = lcm(parts, fraction.denominator)
         if parts > FINEST or abs(float(fraction) - value) > SLACK * value:

@@ -37,11 +37,16 @@ def priced(layout: Layout, rng: Random) -> Prices:
 
 
 def network(layout: Layout, rng: Random) -> Network:
-    """Devices in two nodes, or all near one another."""
+    """Devices in two nodes, or all near one another; some lanes have a link of their own."""
+
+    def link() -> Link:
+        return Link(rng.randint(0, 640) / 64, float(rng.randint(1, 8)))
+
+    devices = range(layout.num_devices)
+    own = rng.choice((0.0, 0.5))
+    lanes = {(one, other): link() for one in devices for other in devices if rng.random() < own}
     nodes = rng.choice(((), tuple(rng.randrange(2) for _ in range(layout.num_devices))))
-    return Network(
-        Link(rng.randint(0, 64) / 64, 1.0), Link(rng.randint(0, 640) / 64, float(rng.randint(1, 8))), nodes
-    )
+    return Network(Link(rng.randint(0, 64) / 64, 1.0), link(), nodes, lanes)
 
 
 def timeline(schedule: Schedule, seed: int) -> Timeline:
@@ -134,15 +139,15 @@ def test_idle_and_busy_add_up_to_the_makespan(schedule: Schedule, seed: int) -> 
 def test_times_scale_with_the_prices(schedule: Schedule, seed: int, factor: float) -> None:
     shown = timeline(schedule, seed)
 
+    def later(link: Link) -> Link:
+        return Link(factor * link.latency, link.slowness)
+
     def scaled(value: object) -> object:
         if isinstance(value, float):
             return factor * value
         if isinstance(value, Network):
-            return replace(
-                value,
-                near=Link(factor * value.near.latency, value.near.slowness),
-                far=Link(factor * value.far.latency, value.far.slowness),
-            )
+            lanes = {lane: later(link) for lane, link in value.lanes.items()}
+            return replace(value, near=later(value.near), far=later(value.far), lanes=lanes)
         return [factor * cost for cost in value] if isinstance(value, list) else value
 
     prices = replace(shown.prices, **{f.name: scaled(getattr(shown.prices, f.name)) for f in fields(Prices)})
@@ -186,6 +191,22 @@ def test_a_message_between_nodes_takes_the_longer_way() -> None:
     shown = simulate(build(schedule), prices)
     # 1 + 1 + 0.5 to the neighbour; from there 1 + 4 + 2 to the other node.
     assert [shown.start[node] for node in (0, 2, 4)] == [0, 2.5, 9.5]
+
+
+def test_a_lane_with_a_link_of_its_own_goes_by_that_alone() -> None:
+    schedule = by_hand("0F0 0B0", "1F0 1B0", "2F0 2B0")
+    joined = Network(Link(0.5, 1.0), Link(2.0, 4.0), (0, 0, 1), lanes={(1, 2): Link(8.0, 2.0)})
+    prices = replace(unit(schedule.layout), network=joined, transfer=[1.0] * 3)
+    shown = simulate(build(schedule), prices)
+    # Down: 1.5 to the neighbour, 2 + 8 to the other node. Back from there as before: 4 + 2.
+    assert [shown.start[node] for node in (0, 2, 4, 5, 3, 1)] == [0, 2.5, 13.5, 14.5, 22.5, 26.0]
+
+
+def test_a_latency_on_one_lane_alone_is_no_free_message() -> None:
+    schedule = by_hand("0F0 0B0", "1F0 1B0")
+    slow = replace(unit(schedule.layout), network=Network(lanes={(1, 0): Link(3.0, 1.0)}))
+    assert not slow.free_messages
+    assert simulate(build(schedule), slow).makespan == 6 + 3
 
 
 def test_a_copy_sends_its_gradients_beside_what_follows() -> None:
