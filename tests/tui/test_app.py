@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from contraflow.designer.design import Design, knobs, make
 from contraflow.designer.format import file
 from contraflow.designer.format.check import load
-from contraflow.designer.tui import app as tui
+from contraflow.designer.tui import answering
 from contraflow.designer.tui.app import Designer, opened
 from contraflow.designer.tui.gantt import Gantt
 from contraflow.designer.tui.inspector import KnobLine
@@ -368,7 +368,7 @@ def test_the_mouse_points_at_actions() -> None:
 
 
 def test_large_designs_are_worked_out_beside_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tui, "INLINE", 0)
+    monkeypatch.setattr(answering, "INLINE", 0)
 
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
         # The last of several turns wins.
