@@ -22,8 +22,10 @@ from contraflow.designer.export.glyphs import glyphs
 
 from . import session as sessions
 from .commands import commands
+from .endings import Endings
+from .exporting import Exporting
 from .faults import Faults, read
-from .files import LOOK, Files, stamp
+from .files import LOOK, stamp
 from .gantt import Gantt
 from .header import Header
 from .help import Help
@@ -31,6 +33,7 @@ from .inspector import CapLine, Inspector, KnobLine
 from .knobs import Knob
 from .pane import Pane
 from .questions import YES_NO, Question
+from .searching import Searching
 from .session import Draft, Session
 from .status import Status
 from .style import AREAS_STYLE
@@ -41,7 +44,7 @@ from .view import described
 MIN_COLUMNS, MIN_ROWS = 60, 16
 
 
-class Designer(Files):
+class Designer(Exporting, Searching, Endings):
     """The areas of the screen, and the keys that work in all of them."""
 
     TITLE = "Contraflow"
@@ -61,6 +64,11 @@ class Designer(Files):
             Binding(key, f"area('{area}')", area.capitalize(), show=False, tooltip=f"To the {area}")
             for area, key in AREAS.items()
         ),
+        Binding("f7", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
+        Binding(
+            "f8", "search", "Search", show=False, tooltip="Begin a search for a better program, or end it"
+        ),
+        Binding("f9", "export", "Export", show=False, tooltip="A picture, or another tool's format"),
         Binding("ctrl+t", "next_theme", "Next theme", show=False, tooltip="Dark, light, high contrast"),
         Binding("ctrl+q", "quit", "Quit", tooltip="Leave, after a question where something is unsaved"),
     ]
@@ -97,6 +105,7 @@ class Designer(Files):
         yield Footer(show_command_palette=not self.glyphs.ascii)
 
     def on_mount(self) -> None:
+        self.heed_signals()
         self.watch_area()
         self.query(KnobLine).first().focus()
         self.ask(self.session)
@@ -201,6 +210,16 @@ class Designer(Files):
     def cap(self, event: CapLine.Capped) -> None:
         self.session = sessions.capped(self.session, event.cap)
 
+    def action_pin(self) -> None:
+        """Let the picture be A; or let A go."""
+        self.session = sessions.pinned(self.session)
+        pinned = self.session.pinned
+        self.say(
+            "compared with nothing"
+            if pinned is None
+            else f"A is {pinned.preview.schedule.name}: turn on to compare"
+        )
+
     # Help, palette, themes
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -264,6 +283,9 @@ def opened(path: Path | None, *, ascii: bool = False, mono: bool = False) -> Des
     return Designer(sessions.started(sessions.draft_of(found), path), ascii=ascii, mono=mono)
 
 
-def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> None:
-    """Open the interface, and come back when it is closed."""
-    opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ).run()
+def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> int:
+    """Open the interface, and come back with an exit code when it is closed."""
+    designer = opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ)
+    designer.run()
+    designer.speak()
+    return designer.return_code or 0

@@ -141,14 +141,26 @@ class Files(Answering):
             self.say("these knobs give no schedule: nothing was saved")
         elif self.session.path is not None and not ask_name:
             self.write(self.session.path, then)
-        elif self.has_class("-ascii"):
-            self.push_screen(
-                NameQuestion("Save as", self.proposal), lambda name: self._save_named(then, name)
-            )
+        else:
+            self.ask_for_file("Save as", self.proposal, lambda path: self.write(path, then))
+
+    def ask_for_file(self, title: str, proposal: str, then: Callable[[Path], None]) -> None:
+        """Ask for a file to write, and once more where it exists already."""
+
+        def take(path: Path | None) -> None:
+            if path is not None and path.exists():
+                question = Question(f"{path.name} exists. Replace it?", YES_NO)
+                self.push_screen(question, lambda answer: then(path) if answer == "y" else None)
+            elif path is not None:
+                then(path)
+
+        if self.has_class("-ascii"):
+            ask = NameQuestion(title, proposal)
+            self.push_screen(ask, lambda name: take(None if name is None else Path(name).expanduser()))
         else:
             from .picker import SaveDialog
 
-            self.push_screen(SaveDialog(self.folder, self.proposal), lambda path: self._save_as(then, path))
+            self.push_screen(SaveDialog(self.folder, proposal, title), take)
 
     def finish(self) -> None:
         """Have the real picture now: what is written must be what the knobs give."""
@@ -161,22 +173,6 @@ class Files(Answering):
             return self.session.path.name
         assert self.session.picture is not None
         return self.session.picture.preview.schedule.name.replace(" ", "-") + SUFFIX
-
-    def _save_named(self, then: Then, name: str | None) -> None:
-        self._save_as(then, None if name is None else Path(name).expanduser())
-
-    def _save_as(self, then: Then, path: Path | None) -> None:
-        if path is None:
-            return
-        if not path.exists() or path == self.session.path:
-            self.write(path, then)
-            return
-
-        def replace(answer: str | None) -> None:
-            if answer == "y":
-                self.write(path, then)
-
-        self.push_screen(Question(f"{path.name} exists. Replace it?", YES_NO), replace)
 
     def write(self, path: Path, then: Then = nothing) -> None:
         """Write the schedule that is shown."""

@@ -48,6 +48,8 @@ class KnobLine(Widget, can_focus=True):
         Binding("down", "go(1)", "Knob below", show=False),
     ]
 
+    PLACE = "knobs"
+
     session: var[Session | None] = var(None)
     value: reactive[tuple[str, bool]] = reactive(("", True))
     """What the knob stands on, in words, and whether that is the generator's default."""
