@@ -259,7 +259,8 @@ class Designer(Exporting, Searching, Endings):
             yield SystemCommand(f"Theme: {theme.name}", "", partial(setattr, self, "theme", theme.name))
         for line in screen.query(KnobLine):
             if line.focusable:
-                yield SystemCommand(f"Knob: {line.knob.label}", line.knob.meaning, line.focus)
+                go = partial(self.call_after_refresh, line.focus)
+                yield SystemCommand(f"Knob: {line.knob.label}", line.knob.meaning, go)
 
 
 def area_of(widget: Widget) -> str | None:

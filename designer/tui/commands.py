@@ -47,14 +47,15 @@ def commands_of(node: DOMNode, place: str) -> Iterator[Command]:
 
 def commands(screen: Screen[Any]) -> list[Command]:
     """Everywhere on a screen, nearest to the focus first; of several alike widgets the focused one or the first."""
-    found: list[Command] = []
+    found: dict[tuple[str, str], Command] = {}
     kinds: set[type] = set()
     chain = list(screen.focused.ancestors_with_self) if screen.focused else [screen, screen.app]
     for node in [*chain, *screen.query("*"), screen.app]:
         if type(node) not in kinds:
             kinds.add(type(node))
-            found += commands_of(node, place_of(node))
-    return found
+            for command in commands_of(node, place_of(node)):
+                found.setdefault((command.place, command.action), command)
+    return list(found.values())
 
 
 def place_of(node: DOMNode) -> str:
