@@ -22,6 +22,7 @@ from contraflow.designer.export.glyphs import glyphs
 
 from . import session as sessions
 from .commands import commands
+from .editing import Editing
 from .endings import Endings
 from .exporting import Exporting
 from .faults import Faults, read
@@ -29,12 +30,11 @@ from .files import LOOK, stamp
 from .gantt import Gantt
 from .header import Header
 from .help import Help
-from .inspector import CapLine, Inspector, KnobLine
-from .knobs import Knob
+from .inspector import Inspector, KnobLine
 from .pane import Pane
-from .questions import YES_NO, Question
 from .searching import Searching
 from .session import Draft, Session
+from .split_bar import SplitBar
 from .status import Status
 from .style import AREAS_STYLE
 from .tabs import AREAS, Tabs
@@ -43,8 +43,13 @@ from .view import described
 
 MIN_COLUMNS, MIN_ROWS = 60, 16
 
+EARLIER = "The action under the cursor one place earlier on its device"
+LATER = "The action under the cursor one place later on its device"
+ON_CHART = ("move_action", "other_way", "halve")
+"""Actions that mean what the chart's cursor points at."""
 
-class Designer(Exporting, Searching, Endings):
+
+class Designer(Editing, Exporting, Searching, Endings):
     """The areas of the screen, and the keys that work in all of them."""
 
     TITLE = "Contraflow"
@@ -64,7 +69,13 @@ class Designer(Exporting, Searching, Endings):
             Binding(key, f"area('{area}')", area.capitalize(), show=False, tooltip=f"To the {area}")
             for area, key in AREAS.items()
         ),
-        Binding("f7", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
+        Binding("less_than_sign,shift+left", "move_action(-1)", "Earlier", key_display="<", tooltip=EARLIER),
+        Binding("greater_than_sign,shift+right", "move_action(1)", "Later", key_display=">", tooltip=LATER),
+        Binding(
+            "d", "other_way", "Other way", show=False, tooltip="Send its microbatch in the other direction"
+        ),
+        Binding("w", "halve", "B / I W", show=False, tooltip="The backward in two halves, or whole again"),
+        Binding("f7,a", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
         Binding(
             "f8", "search", "Search", show=False, tooltip="Begin a search for a better program, or end it"
         ),
@@ -84,6 +95,7 @@ class Designer(Exporting, Searching, Endings):
         super().__init__(session)
         self.glyphs = glyphs(color=not (mono or self.no_color), ascii=ascii)
         self.faults = faults
+        self.small = False
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DARK.name
@@ -99,6 +111,8 @@ class Designer(Exporting, Searching, Endings):
             yield Inspector(arrows).data_bind(Designer.session)
             with Vertical(id="middle"):
                 yield Pane(self.glyphs).data_bind(Designer.session)
+            yield Static(id="details", markup=False)
+        yield SplitBar(self.glyphs).data_bind(Designer.session)
         yield Status()
         yield Static(id="small", markup=False)
         # The palette's key brings a line of block characters with it.
@@ -107,7 +121,7 @@ class Designer(Exporting, Searching, Endings):
     def on_mount(self) -> None:
         self.heed_signals()
         self.watch_area()
-        self.query(KnobLine).first().focus()
+        self.call_after_refresh(self.focus_area, self.area)
         self.ask(self.session)
         if self.session.path is not None:
             self.on_disk = stamp(self.session.path)
@@ -116,10 +130,14 @@ class Designer(Exporting, Searching, Endings):
             self.show_faults(self.faults)
 
     def on_resize(self, event: events.Resize) -> None:
+        columns, rows = event.size
         self.screen_stack[0].query_one("#small", Static).update(
-            f"Contraflow needs {MIN_COLUMNS} columns and {MIN_ROWS} rows;\n"
-            f"this window has {event.size.width} and {event.size.height}."
+            f"Contraflow needs {MIN_COLUMNS} columns and {MIN_ROWS} rows;\nthis window has {columns} and {rows}."
         )
+        was_small, self.small = self.small, columns < MIN_COLUMNS or rows < MIN_ROWS
+        if was_small and not self.small:
+            # What is hidden loses the focus.
+            self.call_after_refresh(self.focus_area, self.area)
 
     # What the status line says
 
@@ -140,7 +158,9 @@ class Designer(Exporting, Searching, Endings):
     def describe(self, event: Gantt.Pointed) -> None:
         picture = self.session.picture
         if picture is not None and event.place is not None:
-            self.say(described(picture.chart, event.place))
+            words = described(picture.chart, event.place)
+            self.say(words)
+            self.query_one("#details", Static).update(words.replace(": ", "\n", 1).replace(", ", "\n"))
         else:
             self.say(self.resting_status())
 
@@ -148,7 +168,7 @@ class Designer(Exporting, Searching, Endings):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         area = area_of(event.widget)
-        if area is not None:
+        if area is not None and not self.small:
             self.area = area
         if isinstance(event.widget, KnobLine):
             self.say(self.resting_status())
@@ -175,40 +195,11 @@ class Designer(Exporting, Searching, Endings):
             lines = [*self.query(f"KnobLine#{name}"), *self.query(KnobLine)]
             next(line for line in lines if line.focusable).focus()
         else:
-            self.query_one(Gantt).focus()
+            self.query_one(SplitBar if area == "borders" else Gantt).focus()
 
     def action_other_side(self) -> None:
         """From the knobs to the chart, and back to the knob that was turned last."""
         self.action_area("chart" if isinstance(self.focused, KnobLine) else "knobs")
-
-    # Knobs
-
-    @on(KnobLine.Turned)
-    def turn(self, event: KnobLine.Turned) -> None:
-        if not self.session.draft.parted or event.knob.name == "costs":
-            self.apply(event.knob, event.design)
-            return
-        text = (
-            f"{self.name_of_file} has parted from its knobs. Turn `{event.knob.label}` and make a new program?\n"
-            "Undo brings the present program back."
-        )
-        self.push_screen(Question(text, YES_NO), partial(self._if_yes, event.knob, event.design))
-
-    def _if_yes(self, knob: Knob, design: Design, answer: str | None) -> None:
-        if answer == "y":
-            self.apply(knob, design)
-
-    def apply(self, knob: Knob, design: Design) -> None:
-        """A knob was turned, and that is meant."""
-        self.ask(sessions.turned(self.session, knob.name, design))
-
-    @on(KnobLine.Slipped)
-    def slip(self, event: KnobLine.Slipped) -> None:
-        self.session = sessions.slipped(self.session, event.knob.name, event.message)
-
-    @on(CapLine.Capped)
-    def cap(self, event: CapLine.Capped) -> None:
-        self.session = sessions.capped(self.session, event.cap)
 
     def action_pin(self) -> None:
         """Let the picture be A; or let A go."""
@@ -223,6 +214,8 @@ class Designer(Exporting, Searching, Endings):
     # Help, palette, themes
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ON_CHART:
+            return isinstance(self.focused, Gantt)
         # A file's faults hide the design: what would change it unseen waits.
         return len(self.screen_stack) == 1 or action in (
             "help",
@@ -268,6 +261,8 @@ def area_of(widget: Widget) -> str | None:
     for node in widget.ancestors_with_self:
         if isinstance(node, Inspector):
             return "knobs"
+        if isinstance(node, SplitBar):
+            return "borders"
         if isinstance(node, Pane):
             return "chart"
     return None

@@ -18,7 +18,7 @@ from . import session as sessions
 from . import typed
 from .chooser import Chooser
 from .knobs import CAP, KNOBS, Knob
-from .session import Session
+from .session import CHART, Session
 from .typed import Slip
 
 LABEL = 15
@@ -230,26 +230,27 @@ class Inspector(VerticalScroll, can_focus=False):
         """Put the refusal under the knob that was turned last; in two columns it spans both."""
         narrow = self.screen.has_class("-narrow")
         # Laying out takes longer than all the rest of a turn: only where something moves.
-        placed = (session.refusal, session.turned, narrow, self.size.width) if session.refusal else None
+        refused = session.refusal if session.turned != CHART else ""
+        placed = (refused, session.turned, narrow, self.size.width) if refused else None
         if placed == self.placed:
             return
         self.placed = placed
         refusal = self.query_one("#refusal", Static)
-        refusal.display = bool(session.refusal)
+        refusal.display = bool(refused)
         lines = [
             line
             for line in self.query(KnobLine)
             if not narrow or line.knob.applies(session.draft.design) or line.knob.name == session.turned
         ]
         rows = ["1"] * len(lines)
-        if session.refusal:
-            refusal.update(session.refusal)
+        if refused:
+            refusal.update(refused)
             place = next(
                 (n for n, line in enumerate(lines) if line.knob.name == session.turned), len(lines) - 1
             )
             # A grid would measure it by the width of one column.
             width = max(self.size.width - 2, 20)
-            rows.insert(place // 2 + 1, f"{len(Text(session.refusal).wrap(self.app.console, width))}")
+            rows.insert(place // 2 + 1, f"{len(Text(refused).wrap(self.app.console, width))}")
             self.move_child(refusal, after=lines[min(place | 1, len(lines) - 1) if narrow else place])
             refusal.scroll_visible(animate=False)
         self.styles.grid_rows = " ".join(rows)

@@ -10,6 +10,14 @@ AREAS_STYLE = """
 .-narrow KnobLine.-idle { display: none; }
 .-narrow #refusal { column-span: 2; }
 .-narrow.-at-chart Inspector, .-narrow.-at-details Inspector, .-narrow.-at-borders Inspector { display: none; }
+#details { display: none; padding: 0 1; background: $surface; }
+.-wide #details { display: block; width: 40; height: 1fr; }
+.-at-details #details { display: block; width: 40; height: 1fr; }
+.-narrow.-at-details #details { width: 100%; height: 6; }
+SplitBar { display: none; }
+.-high SplitBar.-cut, .-at-borders SplitBar { display: block; }
+.-tiny SplitBar, .-short SplitBar { display: none; }
+.-ascii SplitBar { border-top: ascii $primary; }
 .-tiny #small, .-short #small { display: block; }
 .-tiny #body, .-tiny Header, .-tiny Footer, .-tiny Status, .-tiny Tabs { display: none; }
 .-short #body, .-short Header, .-short Footer, .-short Status, .-short Tabs { display: none; }
