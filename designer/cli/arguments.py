@@ -90,12 +90,12 @@ class MemoryCap(NamedTuple):
 
 def cap(text: str) -> MemoryCap:
     """A bare number of whole microbatches, or bytes such as 70GiB or 80GB."""
-    sized = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(?:([KMGT])(i?))?B", text, re.IGNORECASE)
-    if sized is None:
-        return MemoryCap(amount(text), in_bytes=False)
-    number, prefix, binary = sized.groups()
-    power = "KMGT".index(prefix.upper()) + 1 if prefix else 0
-    return MemoryCap(amount(number) * (1024 if binary else 1000) ** power, in_bytes=True)
+    from contraflow.designer.search.judge import Cap
+
+    try:
+        return MemoryCap(*Cap.named(text))
+    except ValueError as slip:
+        raise typer.BadParameter(str(slip)) from None
 
 
 def _or_no_color(given: bool) -> bool:

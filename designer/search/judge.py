@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -20,6 +22,22 @@ class Cap(NamedTuple):
 
     amount: float
     in_bytes: bool = False
+
+    @staticmethod
+    def named(text: str) -> Cap:
+        """A bare number of whole microbatches, or bytes such as 70GiB or 80GB. Raises ValueError for anything else."""
+        sized = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(?:([KMGT])(i?))?B", text, re.IGNORECASE)
+        number, prefix, binary = sized.groups() if sized else (text, None, None)
+        try:
+            amount = float(number)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a number") from None
+        if not math.isfinite(amount):
+            raise ValueError(f"{text} is not a finite number")
+        if amount < 0:
+            raise ValueError(f"{text} is less than 0")
+        power = "KMGT".index(prefix.upper()) + 1 if prefix else 0
+        return Cap(amount * (1024 if binary else 1000) ** power, in_bytes=sized is not None)
 
     def keeps(self, held: float) -> bool:
         """Whether so much is no more than the cap."""

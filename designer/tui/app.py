@@ -3,291 +3,285 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from rich.text import Text
-from textual import events, on, work
-from textual.app import App, ComposeResult, SystemCommand
+from textual import events, on
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding
-from textual.containers import Container, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.filter import Monochrome
 from textual.reactive import var
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from contraflow.designer.design import Design
 from contraflow.designer.export.glyphs import glyphs
-from contraflow.designer.format import file
-from contraflow.designer.format.fault import InvalidScheduleError, NotAScheduleError
 
 from . import session as sessions
+from .commands import commands
+from .editing import Editing
+from .endings import Endings
+from .exporting import Exporting
+from .faults import Faults, read
+from .files import LOOK, stamp
 from .gantt import Gantt
 from .header import Header
+from .help import Help
 from .inspector import Inspector, KnobLine
-from .knobs import Knob
 from .pane import Pane
-from .questions import YES_NO, NameQuestion, Question
-from .session import Draft, Picture, Refusal, Session
+from .searching import Searching
+from .session import Draft, Session
+from .split_bar import SplitBar
 from .status import Status
+from .style import AREAS_STYLE
+from .tabs import AREAS, Tabs
+from .themes import DARK, THEMES, next_theme
 from .view import described
 
-INLINE = 5000
-"""Up to so many actions are simulated between a key and its frame; more in a thread."""
 MIN_COLUMNS, MIN_ROWS = 60, 16
 
+EARLIER = "The action under the cursor one place earlier on its device"
+LATER = "The action under the cursor one place later on its device"
+ON_CHART = ("move_action", "other_way", "halve")
+"""Actions that mean what the chart's cursor points at."""
 
-class Designer(App[None]):
-    """One reactive session; everything on the screen draws from it."""
+
+class Designer(Editing, Exporting, Searching, Endings):
+    """The areas of the screen, and the keys that work in all of them."""
 
     TITLE = "Contraflow"
-    CSS = """
-    #body { layout: horizontal; height: 1fr; }
-    #small { display: none; width: 100%; height: 100%; content-align: center middle; text-align: center; }
-    .-narrow #body { layout: vertical; }
-    .-narrow Inspector { layout: grid; grid-size: 2; grid-rows: auto; width: 100%; height: auto; max-height: 9; }
-    .-narrow KnobLine.-idle { display: none; }
-    .-narrow #refusal { column-span: 2; }
-    .-tiny #small, .-short #small { display: block; }
-    .-tiny #body, .-tiny Header, .-tiny Footer, .-tiny Status { display: none; }
-    .-short #body, .-short Header, .-short Footer, .-short Status { display: none; }
-    .-ascii * { scrollbar-size: 0 0; }
-    .-ascii Question Vertical, .-ascii NameQuestion Vertical, .-ascii Chooser OptionList { border: ascii $primary; }
-    #faults { padding: 1 2; height: 1fr; }
-    """
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_COLUMNS, "-narrow"), (100, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (MIN_ROWS, "-tall")]
+    CSS = AREAS_STYLE
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (MIN_COLUMNS, "-narrow"), (100, "-medium"), (160, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (MIN_ROWS, "-low"), (34, "-high")]
     BINDINGS = [
-        Binding("ctrl+s", "save", "Save"),
-        Binding("ctrl+z", "undo", "Undo"),
-        Binding("ctrl+y", "redo", "Redo", show=False),
-        Binding("ctrl+q", "quit", "Quit"),
+        Binding("f1,question_mark", "help", "Help", key_display="f1", tooltip="What this is, and every key"),
+        Binding("ctrl+s", "save", "Save", tooltip="Write the schedule that is shown"),
+        Binding("f12", "save_as", "Save as", show=False, tooltip="Write it under another name"),
+        Binding("ctrl+o", "open", "Open", show=False, tooltip="Another schedule file"),
+        Binding("ctrl+n", "new", "New", show=False, tooltip="A fresh design"),
+        Binding("ctrl+r", "reload", "Read again", show=False, tooltip="Take what is on disk"),
+        Binding("ctrl+z", "undo", "Undo", tooltip="The design before; there is no end to it"),
+        Binding("ctrl+y", "redo", "Redo", show=False, tooltip="The design that was undone"),
+        *(
+            Binding(key, f"area('{area}')", area.capitalize(), show=False, tooltip=f"To the {area}")
+            for area, key in AREAS.items()
+        ),
+        Binding("less_than_sign,shift+left", "move_action(-1)", "Earlier", key_display="<", tooltip=EARLIER),
+        Binding("greater_than_sign,shift+right", "move_action(1)", "Later", key_display=">", tooltip=LATER),
+        Binding(
+            "d", "other_way", "Other way", show=False, tooltip="Send its microbatch in the other direction"
+        ),
+        Binding("w", "halve", "B / I W", show=False, tooltip="The backward in two halves, or whole again"),
+        Binding("f7,a", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
+        Binding(
+            "f8", "search", "Search", show=False, tooltip="Begin a search for a better program, or end it"
+        ),
+        Binding("f9", "export", "Export", show=False, tooltip="A picture, or another tool's format"),
+        Binding("ctrl+t", "next_theme", "Next theme", show=False, tooltip="Dark, light, high contrast"),
+        Binding("ctrl+q", "quit", "Quit", tooltip="Leave, after a question where something is unsaved"),
     ]
+    PLACE = "everywhere"
 
-    session: var[Session | None] = var(None)
+    session: var[Session] = var(sessions.started(Draft(Design())))
+    area: var[str] = var("knobs", init=False)
+    """The part of the screen that is shown where there is room for one, and used last."""
 
     def __init__(
-        self, session: Session | None, *, faults: Sequence[str] = (), ascii: bool = False, mono: bool = False
+        self, session: Session, *, faults: Faults | None = None, ascii: bool = False, mono: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(session)
         self.glyphs = glyphs(color=not (mono or self.no_color), ascii=ascii)
         self.faults = faults
-        self.working = False
+        self.small = False
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = DARK.name
         if mono and not self.no_color:
             self._filters.append(Monochrome())
-        self.set_reactive(Designer.session, session)
         self.set_class(ascii, "-ascii")
 
     def compose(self) -> ComposeResult:
-        if self.session is None:
-            with VerticalScroll(id="faults"):
-                yield Static(Text("\n".join(self.faults)))
-        else:
-            arrows = "<>~" if self.glyphs.ascii else "◂▸…"
-            yield Header(self.glyphs).data_bind(Designer.session)
-            with Container(id="body"):
-                yield Inspector(arrows).data_bind(Designer.session)
+        arrows = "<>~" if self.glyphs.ascii else "◂▸…"
+        yield Header(self.glyphs).data_bind(Designer.session)
+        yield Tabs()
+        with Horizontal(id="body"):
+            yield Inspector(arrows).data_bind(Designer.session)
+            with Vertical(id="middle"):
                 yield Pane(self.glyphs).data_bind(Designer.session)
-            yield Status()
+            yield Static(id="details", markup=False)
+        yield SplitBar(self.glyphs).data_bind(Designer.session)
+        yield Status()
         yield Static(id="small", markup=False)
         # The palette's key brings a line of block characters with it.
         yield Footer(show_command_palette=not self.glyphs.ascii)
 
     def on_mount(self) -> None:
-        if self.session is not None:
-            self.query(KnobLine).first().focus()
-            self.ask(self.session)
+        self.heed_signals()
+        self.watch_area()
+        self.call_after_refresh(self.focus_area, self.area)
+        self.ask(self.session)
+        if self.session.path is not None:
+            self.on_disk = stamp(self.session.path)
+        self.set_interval(LOOK, self.look_at_disk)
+        if self.faults is not None:
+            self.show_faults(self.faults)
 
     def on_resize(self, event: events.Resize) -> None:
-        self.query_one("#small", Static).update(
-            f"Contraflow needs {MIN_COLUMNS} columns and {MIN_ROWS} rows;\n"
-            f"this window has {event.size.width} and {event.size.height}."
+        columns, rows = event.size
+        self.screen_stack[0].query_one("#small", Static).update(
+            f"Contraflow needs {MIN_COLUMNS} columns and {MIN_ROWS} rows;\nthis window has {columns} and {rows}."
         )
+        was_small, self.small = self.small, columns < MIN_COLUMNS or rows < MIN_ROWS
+        if was_small and not self.small:
+            # What is hidden loses the focus.
+            self.call_after_refresh(self.focus_area, self.area)
 
-    @property
-    def name_of_file(self) -> str:
-        """For messages."""
-        return self.session.path.name if self.session and self.session.path else "This design"
+    # What the status line says
 
-    def watch_session(self, old: Session | None, new: Session | None) -> None:
-        if old is not None and new is not None and old.draft is not new.draft:
+    def watch_session(self, old: Session, new: Session) -> None:
+        if new.refusal and new.refusal != old.refusal:
+            self.say(new.refusal)
+        elif old.draft is not new.draft:
             self.say(self.resting_status())
 
     def resting_status(self) -> str:
         """What the status line says while nothing is pointed at."""
-        if self.session is not None and self.session.draft.parted:
+        if self.session.draft.parted:
             return f"{self.name_of_file} has parted from its knobs: turning one makes another program"
-        return ""
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.session is not None or action not in ("save", "undo", "redo")
-
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        yield from super().get_system_commands(screen)
-        if self.session is not None:
-            yield SystemCommand("Save", "Write the schedule that is shown", self.action_save)
-            yield SystemCommand("Undo", "The design before", self.action_undo)
-            yield SystemCommand("Redo", "The design that was undone", self.action_redo)
-
-    def say(self, text: str) -> None:
-        """Put a line above the footer."""
-        self.query_one(Status).text = text
-
-    # From knobs to picture
-
-    def ask(self, session: Session) -> None:
-        """Show a session, and see to it that its draft gets its picture."""
-        if session.stale and not session.refusal and session.draft.size <= INLINE:
-            session = sessions.answered(session, sessions.answer(session.draft))
-        self.session = session
-        # One thread at a time: holding a key down must not queue a simulation for every repeat.
-        if session.waiting and not self.working:
-            self.working = True
-            self.answer_in_thread(session.draft)
-
-    @work(thread=True)
-    def answer_in_thread(self, draft: Draft) -> None:
-        """Work a large draft out beside the screen."""
-        found = sessions.answer(draft)
-        self.call_from_thread(self.take, found)
-
-    def take(self, found: Picture | Refusal) -> None:
-        """An answer from the thread; if a newer draft is waiting, it is next."""
-        self.working = False
-        if self.session is not None:
-            self.ask(sessions.answered(self.session, found))
-
-    @on(KnobLine.Turned)
-    def turn(self, event: KnobLine.Turned) -> None:
-        if self.session is None:
-            return
-        if not self.session.draft.parted or event.knob.name == "costs":
-            self.apply(event.knob, event.design)
-            return
-        text = (
-            f"{self.name_of_file} has parted from its knobs. Turn `{event.knob.label}` and make a new program?\n"
-            "Undo brings the file's program back."
-        )
-        self.push_screen(Question(text, YES_NO), partial(self._if_yes, event.knob, event.design))
-
-    def _if_yes(self, knob: Knob, design: Design, answer: str | None) -> None:
-        if answer == "y":
-            self.apply(knob, design)
-
-    def apply(self, knob: Knob, design: Design) -> None:
-        """A knob was turned, and that is meant."""
-        if self.session is not None:
-            self.ask(sessions.turned(self.session, knob.name, design))
-
-    @on(KnobLine.Slipped)
-    def slip(self, event: KnobLine.Slipped) -> None:
-        if self.session is not None:
-            self.session = sessions.slipped(self.session, event.knob.name, event.message)
-
-    def action_undo(self) -> None:
-        """The draft before."""
-        if self.session is not None:
-            self.ask(sessions.undone(self.session))
-
-    def action_redo(self) -> None:
-        """The draft that was undone."""
-        if self.session is not None:
-            self.ask(sessions.redone(self.session))
+        focused = self.screen_stack[0].focused
+        return focused.knob.meaning if isinstance(focused, KnobLine) else ""
 
     @on(Gantt.Pointed)
     def describe(self, event: Gantt.Pointed) -> None:
-        picture = self.session.picture if self.session else None
+        picture = self.session.picture
         if picture is not None and event.place is not None:
-            self.say(described(picture.chart, event.place))
+            words = described(picture.chart, event.place)
+            self.say(words)
+            self.query_one("#details", Static).update(words.replace(": ", "\n", 1).replace(", ", "\n"))
         else:
             self.say(self.resting_status())
 
+    # Areas
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        area = area_of(event.widget)
+        if area is not None and not self.small:
+            self.area = area
+        if isinstance(event.widget, KnobLine):
+            self.say(self.resting_status())
+
+    def watch_area(self) -> None:
+        screen = self.screen_stack[0]
+        for area in AREAS:
+            screen.set_class(area == self.area, f"-at-{area}")
+        screen.query_one(Tabs).current = self.area
+
+    @on(Tabs.Chosen)
+    def choose_area(self, event: Tabs.Chosen) -> None:
+        self.action_area(event.area)
+
+    def action_area(self, area: str) -> None:
+        """Show an area of the screen, and put the focus there."""
+        self.area = area
+        self.call_after_refresh(self.focus_area, area)
+
+    def focus_area(self, area: str) -> None:
+        """Put the focus on an area that is shown."""
+        if area == "knobs":
+            name = self.session.turned.replace("_", "-")
+            lines = [*self.query(f"KnobLine#{name}"), *self.query(KnobLine)]
+            next(line for line in lines if line.focusable).focus()
+        else:
+            self.query_one(SplitBar if area == "borders" else Gantt).focus()
+
     def action_other_side(self) -> None:
         """From the knobs to the chart, and back to the knob that was turned last."""
-        if self.session is None:
-            return
-        if isinstance(self.focused, KnobLine):
-            self.query_one(Gantt).focus()
-        else:
-            self.query_one(f"#{self.session.turned.replace('_', '-')}", KnobLine).focus()
+        self.action_area("chart" if isinstance(self.focused, KnobLine) else "knobs")
 
-    # Files
-
-    def action_save(self) -> None:
-        """Save under the file's name, or ask for one."""
-        self.save()
-
-    def save(self, then: Callable[[], None] = lambda: None) -> None:
-        """Save what is shown, then go on; without a picture there is nothing to save."""
-        if self.session is None:
-            return
-        if self.session.stale:
-            self.say("these knobs give no schedule: nothing was saved")
-        elif self.session.path is not None:
-            self.write(self.session.path, then)
-        else:
-            assert self.session.picture is not None
-            proposal = self.session.picture.preview.schedule.name.replace(" ", "-") + ".schedule.json"
-            self.push_screen(NameQuestion("Save as", proposal), partial(self._save_as, then))
-
-    def _save_as(self, then: Callable[[], None], name: str | None) -> None:
-        if name is None:
-            return
-        path = Path(name).expanduser()
-        if not path.exists():
-            self.write(path, then)
-            return
-
-        def replace(answer: str | None) -> None:
-            if answer == "y":
-                self.write(path, then)
-
-        self.push_screen(Question(f"{name} exists. Replace it?", YES_NO), replace)
-
-    def write(self, path: Path, then: Callable[[], None]) -> None:
-        """Write the schedule that is shown."""
-        if self.session is None or self.session.picture is None:
-            return
-        try:
-            file.write(self.session.picture.preview.schedule, path)
-        except (OSError, ValueError) as error:
-            self.say(f"{path} cannot be written: {getattr(error, 'strerror', error)}")
-            return
-        self.session = sessions.saved(self.session, path)
-        self.say(f"saved {path}")
-        then()
-
-    async def action_quit(self) -> None:
-        """Leave, asking first where something is unsaved."""
-        if self.session is None or not self.session.dirty:
-            self.exit()
-            return
-        answers = (("s", "save and quit"), ("q", "quit without saving"), ("c", "stay here"))
-        self.push_screen(
-            Question(f"{self.name_of_file} has changes that are not saved.", answers), self._quit
+    def action_pin(self) -> None:
+        """Let the picture be A; or let A go."""
+        self.session = sessions.pinned(self.session)
+        pinned = self.session.pinned
+        self.say(
+            "compared with nothing"
+            if pinned is None
+            else f"A is {pinned.preview.schedule.name}: turn on to compare"
         )
 
-    def _quit(self, answer: str | None) -> None:
-        if answer == "s":
-            self.save(self.exit)
-        elif answer == "q":
-            self.exit()
+    # Help, palette, themes
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ON_CHART:
+            return isinstance(self.focused, Gantt)
+        # A file's faults hide the design: what would change it unseen waits.
+        return len(self.screen_stack) == 1 or action in (
+            "help",
+            "quit",
+            "open",
+            "command_palette",
+            "next_theme",
+        )
+
+    def get_key_display(self, binding: Binding) -> str:
+        shown = super().get_key_display(binding)
+        return binding.key if self.glyphs.ascii and not shown.isascii() else shown
+
+    def action_help(self) -> None:
+        """What the place with the focus is for, and every key."""
+        focused = self.screen.focused
+        about = f"{focused.knob.label}: {focused.knob.meaning}" if isinstance(focused, KnobLine) else ""
+        self.push_screen(Help(about, commands(self.screen)))
+
+    def action_next_theme(self) -> None:
+        """The theme after the present one."""
+        self.theme = next_theme(self.theme)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        for command in commands(screen):
+            title = (
+                command.description
+                if command.place == self.PLACE
+                else f"{command.place}: {command.description}"
+            )
+            run = partial(self.run_action, command.action, command.node)
+            yield SystemCommand(title, f"{command.tooltip}  {' '.join(command.keys)}", run)
+        for theme in THEMES:
+            yield SystemCommand(f"Theme: {theme.name}", "", partial(setattr, self, "theme", theme.name))
+        for line in screen.query(KnobLine):
+            if line.focusable:
+                go = partial(self.call_after_refresh, line.focus)
+                yield SystemCommand(f"Knob: {line.knob.label}", line.knob.meaning, go)
+
+
+def area_of(widget: Widget) -> str | None:
+    """The area of the screen that a widget belongs to."""
+    for node in widget.ancestors_with_self:
+        if isinstance(node, Inspector):
+            return "knobs"
+        if isinstance(node, SplitBar):
+            return "borders"
+        if isinstance(node, Pane):
+            return "chart"
+    return None
 
 
 def opened(path: Path | None, *, ascii: bool = False, mono: bool = False) -> Designer:
     """The interface about a file, or about a fresh design; a file that is no valid schedule shows its faults."""
-    try:
-        session = sessions.opened(path) if path else sessions.started(Draft(Design()))
-    except NotAScheduleError as error:
-        return Designer(None, faults=[str(error)], ascii=ascii, mono=mono)
-    except InvalidScheduleError as error:
-        count = len(error.faults)
-        title = f"{path} cannot be used: {count} fault{'' if count == 1 else 's'}"
-        return Designer(None, faults=[title, "", *map(str, error.faults)], ascii=ascii, mono=mono)
-    return Designer(session, ascii=ascii, mono=mono)
+    fresh = sessions.started(Draft(Design()))
+    if path is None:
+        return Designer(fresh, ascii=ascii, mono=mono)
+    found = read(path)
+    if isinstance(found, Faults):
+        return Designer(fresh, faults=found, ascii=ascii, mono=mono)
+    return Designer(sessions.started(sessions.draft_of(found), path), ascii=ascii, mono=mono)
 
 
-def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> None:
-    """Open the interface, and come back when it is closed."""
-    opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ).run()
+def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> int:
+    """Open the interface, and come back with an exit code when it is closed."""
+    designer = opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ)
+    designer.run()
+    designer.speak()
+    return designer.return_code or 0

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rich.table import Table
 from rich.text import Text
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.reactive import reactive, var
-from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
 from contraflow.designer.design import Design
 
-from .knobs import KNOBS, Choice, Knob, Slip
-from .session import Session
+from . import session as sessions
+from . import typed
+from .chooser import Chooser
+from .knobs import CAP, KNOBS, Knob
+from .session import CHART, Session
+from .typed import Slip
 
 LABEL = 15
 """Columns of a knob's label; its value has the rest."""
@@ -36,14 +35,20 @@ class KnobLine(Widget, can_focus=True):
     """
 
     BINDINGS = [
-        Binding("left,minus", "turn(-1)", "Less", key_display="-"),
-        Binding("right,plus", "turn(1)", "More", key_display="+"),
-        Binding("enter", "open", "Choose", key_display="enter"),
-        Binding("escape", "app.other_side", "Chart", key_display="esc"),
-        Binding("delete,backspace", "rest", "Default", show=False),
+        Binding(
+            "left,minus", "turn(-1)", "Less", key_display="-", tooltip="One step down, or the value before"
+        ),
+        Binding("right,plus", "turn(1)", "More", key_display="+", tooltip="One step up, or the next value"),
+        Binding("enter", "open", "Choose", tooltip="A list of all values, or start typing one"),
+        Binding(
+            "escape", "app.other_side", "Chart", key_display="esc", tooltip="From the knobs to the chart"
+        ),
+        Binding("delete,backspace", "rest", "Default", show=False, tooltip="Back to the generator's default"),
         Binding("up", "go(-1)", "Knob above", show=False),
         Binding("down", "go(1)", "Knob below", show=False),
     ]
+
+    PLACE = "knobs"
 
     session: var[Session | None] = var(None)
     value: reactive[tuple[str, bool]] = reactive(("", True))
@@ -164,6 +169,34 @@ class KnobLine(Widget, can_focus=True):
             self.action_open()
 
 
+class CapLine(KnobLine):
+    """The memory cap: it belongs to what is shown, not to the design."""
+
+    class Capped(Message):
+        """Someone asked for this cap; empty for none."""
+
+        def __init__(self, cap: str) -> None:
+            super().__init__()
+            self.cap = cap
+
+    def watch_session(self) -> None:
+        cap = self.session.cap if self.session else ""
+        self.value = (cap or typed.NO_CAP, not cap)
+
+    def enter(self, text: str) -> None:
+        try:
+            self.post_message(self.Capped(typed.cap(text)))
+        except Slip as slip:
+            self.post_message(self.Slipped(self.knob, str(slip)))
+
+    def action_turn(self, by: int) -> None:
+        if self.session is not None:
+            self.post_message(self.Capped(sessions.cap_beside(self.session, by)))
+
+    def action_rest(self) -> None:
+        self.post_message(self.Capped(""))
+
+
 class Inspector(VerticalScroll, can_focus=False):
     """All knobs, and under the one turned last why it was refused."""
 
@@ -182,6 +215,7 @@ class Inspector(VerticalScroll, can_focus=False):
     def compose(self) -> ComposeResult:
         for knob in KNOBS:
             yield KnobLine(knob, self.arrows).data_bind(Inspector.session)
+        yield CapLine(CAP, self.arrows).data_bind(Inspector.session)
         yield Static(id="refusal", markup=False)
 
     def watch_session(self, session: Session | None) -> None:
@@ -196,58 +230,27 @@ class Inspector(VerticalScroll, can_focus=False):
         """Put the refusal under the knob that was turned last; in two columns it spans both."""
         narrow = self.screen.has_class("-narrow")
         # Laying out takes longer than all the rest of a turn: only where something moves.
-        placed = (session.refusal, session.turned, narrow, self.size.width) if session.refusal else None
+        refused = session.refusal if session.turned != CHART else ""
+        placed = (refused, session.turned, narrow, self.size.width) if refused else None
         if placed == self.placed:
             return
         self.placed = placed
         refusal = self.query_one("#refusal", Static)
-        refusal.display = bool(session.refusal)
+        refusal.display = bool(refused)
         lines = [
             line
             for line in self.query(KnobLine)
             if not narrow or line.knob.applies(session.draft.design) or line.knob.name == session.turned
         ]
         rows = ["1"] * len(lines)
-        if session.refusal:
-            refusal.update(session.refusal)
-            place = next(n for n, line in enumerate(lines) if line.knob.name == session.turned)
+        if refused:
+            refusal.update(refused)
+            place = next(
+                (n for n, line in enumerate(lines) if line.knob.name == session.turned), len(lines) - 1
+            )
             # A grid would measure it by the width of one column.
             width = max(self.size.width - 2, 20)
-            rows.insert(place // 2 + 1, f"{len(Text(session.refusal).wrap(self.app.console, width))}")
+            rows.insert(place // 2 + 1, f"{len(Text(refused).wrap(self.app.console, width))}")
             self.move_child(refusal, after=lines[min(place | 1, len(lines) - 1) if narrow else place])
             refusal.scroll_visible(animate=False)
         self.styles.grid_rows = " ".join(rows)
-
-
-class Chooser(ModalScreen[str | None]):
-    """A list to choose one value from."""
-
-    DEFAULT_CSS = """
-    Chooser { align: center middle; }
-    Chooser OptionList { width: 80%; max-width: 100; height: auto; max-height: 80%; }
-    """
-    BINDINGS = [("escape", "dismiss(None)", "Back")]
-
-    def __init__(self, title: str, choices: Sequence[Choice], current: str) -> None:
-        super().__init__()
-        self.list_title, self.choices, self.current = title, choices, current
-
-    def compose(self) -> ComposeResult:
-        widest = max(len(name) for name, _ in self.choices)
-        options = OptionList(*(Option(_choice(name, meaning, widest)) for name, meaning in self.choices))
-        options.border_title = self.list_title
-        names = [name for name, _ in self.choices]
-        options.highlighted = names.index(self.current) if self.current in names else 0
-        yield options
-
-    @on(OptionList.OptionSelected)
-    def choose(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self.choices[event.option_index][0])
-
-
-def _choice(name: str, meaning: str, widest: int) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(width=widest, style="bold")
-    table.add_column(style="dim")
-    table.add_row(name, meaning)
-    return table

@@ -12,6 +12,15 @@ from contraflow.designer.export.chart import Chart, chart
 from contraflow.designer.format.check import load
 from contraflow.designer.format.fault import InvalidScheduleError
 from contraflow.designer.format.schedule import Schedule
+from contraflow.designer.generators import GENERATORS
+from contraflow.designer.generators.request import EFFORT
+from contraflow.designer.search.judge import Cap
+
+LITTLE = 2**12
+"""The effort of a rough answer: worth a frame or two."""
+
+CHART = "chart"
+"""Stands for a knob where the program itself was changed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +41,21 @@ class Draft:
             return self.program.num_actions
         return self.design.num_actions
 
+    @property
+    def laboured(self) -> bool:
+        """Whether the effort decides how good its program is, and how long that takes."""
+        kind = GENERATORS.get(self.design.generator)
+        return self.program is None and kind is not None and kind.budgeted
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a draft looks like."""
+    """What a draft looks like; `rough` with little effort, until the real one is there."""
 
     draft: Draft
     preview: Preview
     chart: Chart
+    rough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +66,17 @@ class Refusal:
     message: str
 
 
-def answer(draft: Draft) -> Picture | Refusal:
-    """The picture of a draft, or why there is none."""
+def answer(draft: Draft, *, rough: bool = False) -> Picture | Refusal:
+    """The picture of a draft, or why there is none; where the effort decides, a `rough` one comes sooner."""
+    rough = rough and draft.laboured
     try:
-        schedule = draft.program or make(draft.design)
+        schedule = draft.program or make(draft.design, LITTLE if rough else EFFORT)
         shown = preview(schedule, costs.named(draft.design.costs or "unit"))
     except (DesignError, costs.CostError) as error:
         return Refusal(draft, in_words(str(error)))
     except InvalidScheduleError as error:
         return Refusal(draft, str(error.faults[0]))
-    return Picture(draft, shown, chart(shown))
+    return Picture(draft, shown, chart(shown), rough)
 
 
 def in_words(message: str) -> str:
@@ -83,6 +100,14 @@ class Session:
     """Why the draft has no picture, or why what was typed is no value."""
     turned: str = "generator"
     """The knob that was turned last: the refusal is shown with it."""
+    pinned: Picture | None = None
+    """A, with which the design is compared."""
+    cap: str = ""
+    """What a device may hold, as it was typed; empty for no cap."""
+    chain: tuple[int, ...] = ()
+    """Nodes of the picture's graph that an edit was refused for."""
+    searching: bool = False
+    """Whether a search goes on in the background."""
     past: tuple[Draft, ...] = ()
     future: tuple[Draft, ...] = ()
 
@@ -97,9 +122,24 @@ class Session:
         return self.picture is None or self.picture.draft is not self.draft
 
     @property
+    def rough(self) -> bool:
+        """Whether the picture is one that a better is to replace."""
+        return self.picture is not None and self.picture.rough
+
+    @property
     def waiting(self) -> bool:
         """Whether the draft is still being worked out."""
-        return self.stale and not self.refusal
+        return (self.stale or self.rough) and not self.refusal
+
+    @property
+    def faded(self) -> bool:
+        """Whether the picture is of an older draft because the present one was refused."""
+        return self.stale and bool(self.refusal)
+
+    @property
+    def limit(self) -> Cap | None:
+        """The memory cap; None for none."""
+        return Cap.named(self.cap) if self.cap else None
 
 
 def started(draft: Draft, path: Path | None = None) -> Session:
@@ -127,19 +167,29 @@ def draft_of(schedule: Schedule) -> Draft:
     return Draft(design, schedule, parted(schedule, design))
 
 
+def followed(session: Session, draft: Draft, knob: str) -> Session:
+    """Another draft takes the place of the present one, which can be had back."""
+    past = (*session.past, session.draft)
+    return replace(session, draft=draft, refusal="", chain=(), turned=knob, past=past, future=())
+
+
 def turned(session: Session, knob: str, design: Design) -> Session:
     """A knob was turned. The costs only price a program, so they leave a parted one as it is."""
-    if design == session.draft.design and not session.draft.parted:
-        return replace(session, refusal="" if not session.stale else session.refusal, turned=knob)
     old = session.draft
+    if design == old.design and not old.parted:
+        return replace(session, refusal=session.refusal if session.stale else "", chain=(), turned=knob)
     keeps = old.parted and knob == "costs"
-    draft = Draft(design, old.program, True) if keeps else Draft(design)
-    return replace(session, draft=draft, refusal="", turned=knob, past=(*session.past, old), future=())
+    return followed(session, Draft(design, old.program, True) if keeps else Draft(design), knob)
 
 
-def slipped(session: Session, knob: str, message: str) -> Session:
-    """Something was typed that is no value."""
-    return replace(session, refusal=message, turned=knob)
+def edited(session: Session, program: Schedule) -> Session:
+    """The program was changed by hand; it has parted from its knobs."""
+    return followed(session, Draft(session.draft.design, program, parted=True), CHART)
+
+
+def slipped(session: Session, knob: str, message: str, chain: tuple[int, ...] = ()) -> Session:
+    """Something was typed that is no value, or an edit was refused because of the nodes in `chain`."""
+    return replace(session, refusal=message, turned=knob, chain=chain)
 
 
 def undone(session: Session) -> Session:
@@ -147,9 +197,8 @@ def undone(session: Session) -> Session:
     if not session.past:
         return session
     *past, draft = session.past
-    return replace(
-        session, draft=draft, past=tuple(past), future=(session.draft, *session.future), refusal=""
-    )
+    future = (session.draft, *session.future)
+    return replace(session, draft=draft, past=tuple(past), future=future, refusal="", chain=())
 
 
 def redone(session: Session) -> Session:
@@ -157,9 +206,8 @@ def redone(session: Session) -> Session:
     if not session.future:
         return session
     draft, *future = session.future
-    return replace(
-        session, draft=draft, past=(*session.past, session.draft), future=tuple(future), refusal=""
-    )
+    past = (*session.past, session.draft)
+    return replace(session, draft=draft, past=past, future=tuple(future), refusal="", chain=())
 
 
 def answered(session: Session, found: Picture | Refusal) -> Session:
@@ -168,9 +216,36 @@ def answered(session: Session, found: Picture | Refusal) -> Session:
         return session
     if isinstance(found, Refusal):
         return replace(session, refusal=found.message)
+    if session.picture is not None and session.picture.draft is found.draft:
+        # The real one takes the place of the rough one, and is compared with what that was compared with.
+        return session if found.rough else replace(session, picture=found, refusal="")
     return replace(session, picture=found, before=session.picture, refusal="")
 
 
 def saved(session: Session, path: Path) -> Session:
     """The draft was written to `path`."""
     return replace(session, saved=session.draft, path=path)
+
+
+def reloaded(session: Session, draft: Draft) -> Session:
+    """The file holds another draft than before; the present one can be had back."""
+    return replace(followed(session, draft, session.turned), saved=draft)
+
+
+def capped(session: Session, cap: str) -> Session:
+    """Another memory cap, or none; the design stays as it is."""
+    return replace(session, cap=cap, refusal="" if session.turned == "cap" else session.refusal)
+
+
+def cap_beside(session: Session, by: int) -> str:
+    """The next cap up (1) or down (-1) on its own scale; without one, what the picture holds."""
+    if session.limit is None:
+        return "" if session.picture is None else f"{session.picture.preview.peak:.4g}"
+    if session.limit.in_bytes:
+        return f"{max(round(session.limit.amount / 2**30) + by, 1)}GiB"
+    return f"{max(session.limit.amount + by / 4, 0.25):.4g}"
+
+
+def pinned(session: Session) -> Session:
+    """The picture becomes A; or, where there is an A, it is let go."""
+    return replace(session, pinned=None if session.pinned else session.picture)

@@ -2,70 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 from textual.pilot import Pilot
 
-from contraflow.designer.design import Design, knobs, make
-from contraflow.designer.format import file
-from contraflow.designer.format.check import load
-from contraflow.designer.tui import app as tui
-from contraflow.designer.tui.app import Designer, opened
+from contraflow.designer.tui import answering
+from contraflow.designer.tui.app import Designer
 from contraflow.designer.tui.gantt import Gantt
 from contraflow.designer.tui.inspector import KnobLine
 
-Steps = Callable[[Designer, "Pilot[None]"], Awaitable[None]]
-
-
-def drive(
-    steps: Steps, path: Path | None = None, size: tuple[int, int] = (120, 40), **looks: bool
-) -> Designer:
-    """Run the interface without a terminal while `steps` press keys and look."""
-    designer = opened(path, **looks)
-
-    async def run() -> None:
-        async with designer.run_test(size=size) as pilot:
-            await settle(designer, pilot)
-            await steps(designer, pilot)
-
-    asyncio.run(run())
-    return designer
-
-
-async def settle(designer: Designer, pilot: Pilot[None]) -> None:
-    """Wait until nothing is being worked out or drawn."""
-    await pilot.pause()
-    while designer.session is not None and designer.session.waiting:
-        await asyncio.sleep(0.01)
-    await pilot.pause()
-
-
-async def press(designer: Designer, pilot: Pilot[None], *keys: str) -> str:
-    """Press keys; the text of the screen afterwards."""
-    await pilot.press(*keys)
-    await settle(designer, pilot)
-    return text(designer)
-
-
-def text(designer: Designer) -> str:
-    """The characters on the screen."""
-    lines = designer.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
-
-
-def type_in(value: str) -> list[str]:
-    """The keys that type a knob's value."""
-    return [*value, "enter"]
-
-
-def saved(tmp_path: Path, design: Design | None = None) -> Path:
-    path = tmp_path / "a.schedule.json"
-    file.write(make(design or Design()), path)
-    return path
+from .driving import drive, press, settle, text, type_in
 
 
 def test_every_size_has_chart_figures_and_knobs() -> None:
@@ -94,7 +39,6 @@ def test_a_turned_knob_changes_chart_and_figures() -> None:
 def test_a_typed_value_changes_them_too() -> None:
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
         shown = await press(designer, pilot, "down", *type_in("2"))
-        assert designer.session is not None
         assert designer.session.draft.design.devices == 2
         assert "makespan 12.75 −1.5" in shown
 
@@ -118,8 +62,6 @@ def test_a_refused_shape_says_why_and_keeps_the_chart() -> None:
         before = designer.session
         shown = " ".join((await press(designer, pilot, "down", *type_in("3"))).split())
         assert "bsipipe mirrors the devices" in shown
-        assert designer.session is not None
-        assert before is not None
         assert designer.session.picture is before.picture
         assert designer.query_one(Gantt).has_class("-stale")
         assert "makespan 12" in shown
@@ -161,166 +103,6 @@ def test_undo_and_redo() -> None:
         assert "p6" in await press(designer, pilot, "ctrl+y", "ctrl+y", "ctrl+y")
 
     drive(steps)
-
-
-def test_save_asks_for_a_name_and_round_trips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        await press(designer, pilot, "down", "plus", "ctrl+s")
-        shown = await press(designer, pilot, "enter")
-        assert "seq1f1b-p5-m4-k4.schedule.json ·" in shown
-        assert load("seq1f1b-p5-m4-k4.schedule.json") == make(Design(devices=5))
-        await press(designer, pilot, "plus")
-        assert "json*" in text(designer)
-        assert "json*" not in await press(designer, pilot, "ctrl+s")
-        assert load("seq1f1b-p5-m4-k4.schedule.json") == make(Design(devices=6))
-
-    drive(steps)
-
-
-def test_saving_over_another_file_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    taken = tmp_path / "seq1f1b-p4-m4-k4.schedule.json"
-    taken.write_text("mine")
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert "Replace it?" in await press(designer, pilot, "ctrl+s", "enter")
-        await press(designer, pilot, "n")
-        assert taken.read_text() == "mine"
-        await press(designer, pilot, "ctrl+s", "enter", "y")
-        assert load(taken) == make(Design())
-
-    drive(steps)
-
-
-def test_a_refused_design_is_not_saved(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    before = path.read_text()
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        await press(designer, pilot, "down", "down", *type_in("3"), "ctrl+s")
-        assert path.read_text() == before
-        assert "json*" in text(designer)
-
-    drive(steps, path)
-
-
-def test_a_name_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        designer.write(tmp_path / "none" / "a.schedule.json", lambda: None)
-        await settle(designer, pilot)
-        assert "cannot be written: No such file" in text(designer)
-
-    drive(steps, size=(200, 50))
-
-
-def test_quitting_asks_only_where_something_is_unsaved() -> None:
-    async def unchanged(designer: Designer, pilot: Pilot[None]) -> None:
-        await pilot.press("ctrl+q")
-
-    async def changed(designer: Designer, pilot: Pilot[None]) -> None:
-        shown = await press(designer, pilot, "plus", "ctrl+q")
-        assert "quit without saving" in shown
-        assert "quit without saving" not in await press(designer, pilot, "c")
-        assert designer.is_running
-        await press(designer, pilot, "ctrl+q", "escape")
-        assert designer.is_running
-        await pilot.press("ctrl+q", "q")
-
-    for steps in (unchanged, changed):
-        assert drive(steps).return_code == 0
-
-
-def test_save_and_quit(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        await pilot.press("down", "plus", "ctrl+q", "s")
-
-    drive(steps, path)
-    assert load(path) == make(Design(devices=5))
-
-
-def test_a_generated_file_has_live_knobs(tmp_path: Path) -> None:
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert "bsipipe" in text(designer)
-        assert "m5" in await press(designer, pilot, "down", "down", "down", "plus")
-
-    drive(steps, saved(tmp_path, Design(generator="bsipipe")))
-
-
-def parted(tmp_path: Path) -> Path:
-    """A file whose knobs make another program than it holds."""
-    path = tmp_path / "parted.schedule.json"
-    file.write(replace(make(Design(generator="gpipe")), design=knobs(Design(generator="1f1b"))), path)
-    return path
-
-
-def test_a_parted_program_is_kept_until_someone_means_it(tmp_path: Path) -> None:
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert "has parted from its knobs" in text(designer)
-        assert designer.session is not None
-        program = designer.session.draft.program
-        assert "make a new program?" in await press(designer, pilot, "down", "plus")
-        await press(designer, pilot, "n")
-        assert designer.session.draft.program is program
-        assert "1f1b p5" in await press(designer, pilot, "plus", "y")
-        assert "gpipe p4" in await press(designer, pilot, "ctrl+z")
-        assert designer.session.draft.program is program
-        assert "has parted" in text(designer)
-
-    drive(steps, parted(tmp_path))
-
-
-def test_costs_price_a_parted_program_without_a_question(tmp_path: Path) -> None:
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        designer.query_one("#costs", KnobLine).enter("llama3-8b-h100")
-        await settle(designer, pilot)
-        assert "gpipe p4" in text(designer)
-        assert " s ·" in text(designer)
-
-    drive(steps, parted(tmp_path))
-
-
-def test_a_file_without_our_knobs_gets_those_of_its_shape(tmp_path: Path) -> None:
-    path = tmp_path / "alien.schedule.json"
-    file.write(replace(make(Design(devices=3, microbatches=5)), design=None), path)
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert designer.session is not None
-        assert designer.session.draft.parted
-        assert designer.session.draft.design.devices == 3
-        assert designer.session.draft.design.microbatches == 5
-
-    drive(steps, path)
-
-
-def test_a_file_with_faults_lists_them_all(tmp_path: Path) -> None:
-    path = saved(tmp_path)
-    path.write_text(path.read_text().replace("0F0.0 ", "").replace("1B3.0", "1B9.0"))
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        shown = text(designer)
-        assert "cannot be used: 3 faults" in shown
-        assert "0F0.0" in shown
-        assert "1B9.0" in shown
-        await press(designer, pilot, "ctrl+s", "ctrl+z", "escape")
-        await pilot.press("ctrl+q")
-
-    assert drive(steps, path).return_code == 0
-
-
-@pytest.mark.parametrize("content", [None, "", "{", "[1]"])
-def test_what_is_no_schedule_is_said_in_one_line(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "a.schedule.json"
-    if content is not None:
-        path.write_text(content)
-
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        assert "a.schedule.json" in text(designer)
-
-    drive(steps, path)
 
 
 def test_a_small_window_says_what_it_needs() -> None:
@@ -368,12 +150,11 @@ def test_the_mouse_points_at_actions() -> None:
 
 
 def test_large_designs_are_worked_out_beside_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tui, "INLINE", 0)
+    monkeypatch.setattr(answering, "INLINE", 0)
 
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
         # The last of several turns wins.
         assert "p9" in await press(designer, pilot, "down", *["plus"] * 5)
-        assert designer.session is not None
         assert designer.session.picture is not None
         assert designer.session.picture.draft is designer.session.draft
 

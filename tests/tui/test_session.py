@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from contraflow.designer.design import Design
 from contraflow.designer.generators import GENERATORS
 from contraflow.designer.tui import session as sessions
-from contraflow.designer.tui.knobs import KNOBS, Knob, Slip, costs_choices
+from contraflow.designer.tui.knobs import KNOBS, Knob, costs_choices
 from contraflow.designer.tui.session import Draft, Picture, Refusal, Session, answer
+from contraflow.designer.tui.typed import Slip
 from contraflow.designer.tui.view import (
     Place,
     bar_at,
