@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,8 @@ from contraflow.engine.lanes import (
     QueueLane,
     process_groups,
 )
+
+T = TypeVar("T")
 
 EmptyFor = Callable[[Lane, Message], Tensor]
 """Makes the tensor in which a message of a lane arrives."""
@@ -59,6 +62,14 @@ class Place:
         value = value.to(self.torch_device)
         dist.all_reduce(value)
         return value
+
+    def gather(self, own: T) -> list[T]:
+        """What every process has, by rank; all call this together."""
+        found = [own]
+        if self.backend is not None:
+            found *= dist.get_world_size()
+            dist.all_gather_object(found, own)
+        return found
 
 
 def rank_of(layout: Layout, device: int) -> int:
