@@ -26,7 +26,7 @@ from contraflow.engine.record import recorder_for
 from contraflow.engine.stage import Stage
 from contraflow.engine.topology import Lanes, Place, connect
 from contraflow.engine.weight_grads import cannot_wait
-from contraflow.kernels.attention import Backend
+from contraflow.kernels.attention import Backend, choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class Pipeline:
     """The part of one process in running `schedule`: one device, or all of them where `place` says so.
 
     `model` is a shape of ours, made from `dtype` and `seed`, or a `Model` of your own: see models/protocol.py.
-    All processes make theirs at the same time. `batch_size` sequences travel in a microbatch.
+    All processes make theirs at the same time. `batch_size` sequences travel in a microbatch. Attention is the
+    fastest that fits, by default.
     Raises ValueError where the schedule's `layers` do not add up to the model's.
     """
 
@@ -51,7 +52,7 @@ class Pipeline:
         schedule: Schedule,
         model: ModelShape | Model,
         place: Place,
-        attention: Backend,
+        attention: Backend | None = None,
         *,
         batch_size: int = 1,
         dtype: torch.dtype = torch.float32,
@@ -60,7 +61,8 @@ class Pipeline:
     ) -> None:
         self.model = as_model(model, dtype, seed)
         self.schedule, self.place = schedule, place
-        self.batch_size, self.dtype, self.attention = batch_size, self.model.dtype, attention
+        self.batch_size, self.dtype = batch_size, self.model.dtype
+        self.attention = attention or choose(place.torch_device.type, self.dtype)
         self.lowered: Lowered = lower(schedule, self.model.tied)
         self.stages = {device: self._stages(device) for device in place.devices}
         self.lanes: Lanes = connect(self.lowered, place, self._empty)

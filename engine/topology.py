@@ -21,6 +21,7 @@ from contraflow.engine.lanes import (
     QueueLane,
     process_groups,
 )
+from contraflow.engine.member import Member, Refused
 
 T = TypeVar("T")
 
@@ -54,6 +55,15 @@ class Place:
     devices: tuple[int, ...]
     torch_device: torch.device
     backend: str | None = None
+
+    @classmethod
+    def of(cls, member: Member, layout: Layout) -> Place:
+        """That of one process among those that train together. Raises Refused unless each device has its own."""
+        if layout.num_devices != member.world_size:
+            raise Refused(
+                f"the schedule has {layout.num_devices} devices, there are {member.world_size} processes"
+            )
+        return cls((device_of(layout, member.rank),), member.torch_device, member.backend)
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes of a float64 scalar."""

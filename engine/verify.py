@@ -25,7 +25,7 @@ from contraflow.engine.member import Member
 from contraflow.engine.models import as_model
 from contraflow.engine.models.protocol import Model
 from contraflow.engine.pipeline import Pipeline, Update
-from contraflow.engine.topology import Place, device_of
+from contraflow.engine.topology import Place
 from contraflow.engine.whole import Whole
 from contraflow.kernels.attention import choose
 
@@ -134,8 +134,7 @@ def verify_member(member: Member, *, cases: Sequence[Case]) -> None:
     own = range(member.rank, len(cases), member.world_size)
     references = {number: _expected(cases[number], member.torch_device) for number in own}
     for number, case in enumerate(cases):
-        device = device_of(case.schedule.layout, member.rank)
-        place = Place((device,), member.torch_device, member.backend)
+        place = Place.of(member, case.schedule.layout)
         reference = [references.pop(number, None)]
         dist.broadcast_object_list(reference, src=number % member.world_size)
         assert reference[0] is not None

@@ -28,8 +28,8 @@ A stage is an ordinary module that gets its context as an argument.
 - A stage may hold no layer at all, and the first may also be the last.
 - Parameters are named, in `named_parameters`, as the whole model would name them, so that a checkpoint does not
   depend on the stages: hold layer 3 as item "3" of an nn.ModuleDict called `layers`.
-- Fill parameters so that they do not depend on the stages either: `models.initialise` does. Copies of a stage need not
-  agree: they start from their owner's.
+- Fill parameters so that they do not depend on the stages either: `models.decoder.initialise` does. Copies of
+  a stage need not agree: they start from their owner's.
 - Use `weight_grads.Linear` in place of nn.Linear: only its weight products can wait for a `W`. With others a
   schedule stays exact, but their whole backward is part of `I`.
 - Where the last stage uses the first one's embedding again, the model is `tied`, and both are `TiedStageModule`s: they
