@@ -168,11 +168,12 @@ class Executor:
         if x is None:
             x = self._batch.ids[microbatch][:, span]
         held = self.stages[stage]
+        starts = self._batch.starts[microbatch][:, span] if self._batch.starts else None
         if stage != self._last_stage:
-            return held.forward(microbatch, index, x, splits=splits)
-        targets = self._batch.targets[microbatch][:, span]
+            return held.forward(microbatch, index, x, splits=splits, starts=starts)
+        targets, num_targets = self._batch.targets[microbatch][:, span], self._num_targets
         loss = held.forward(
-            microbatch, index, x, splits=splits, targets=targets, num_targets=self._num_targets
+            microbatch, index, x, splits=splits, targets=targets, num_targets=num_targets, starts=starts
         )
         self._losses.append(loss.detach())
         return None

@@ -35,17 +35,20 @@ class KeyValues:
         """First token of subsequence `index`, and the one after its last."""
         return _span(self.stops, index)
 
-    def attend(self, layer: int, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(
+        self, layer: int, index: int, q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None
+    ) -> Tensor:
         """Attention of subsequence `index` to all tokens up to its own end.
 
-        q [batch, n, heads, head_dim] and k, v [batch, n, kv_heads, head_dim] hold the subsequence's n tokens alone.
+        q [batch, n, heads, head_dim] and k, v [batch, n, kv_heads, head_dim] hold the subsequence's n tokens alone;
+        `starts` int64 [batch, n], where sequences are packed, the first token that each of them sees.
         Returns [batch, n, heads, head_dim]. `layer` is any number that tells the layers of a stage apart.
         Raises RuntimeError where subsequences come out of order: forward 0 .. k-1, backward k-1 .. 0.
         """
         if layer not in self._layers:
             name = f"layer {layer}, microbatch {self.microbatch}"
             self._layers[layer] = _Layer(name, self.stops, self._backend)
-        out: Tensor = _Attend.apply(q, k, v, self._layers[layer], index)  # type: ignore[no-untyped-call]
+        out: Tensor = _Attend.apply(q, k, v, self._layers[layer], index, starts)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -130,17 +133,19 @@ class _Attend(torch.autograd.Function):
     """Attention whose other subsequences' keys, values and gradients live beside autograd, in `layer`."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layer: _Layer, index: int) -> Tensor:
-        out, lse = layer.backend.forward(q, *layer.append(index, k, v))
-        ctx.save_for_backward(q, out, lse)
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, layer: _Layer, index: int, starts: Tensor | None
+    ) -> Tensor:
+        out, lse = layer.backend.forward(q, *layer.append(index, k, v), starts)
+        ctx.save_for_backward(q, out, lse, starts)
         ctx.layer, ctx.index = layer, index
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         layer, index = ctx.layer, ctx.index
         layer.require_backward(index)
-        q, out, lse = ctx.saved_tensors
-        grads = layer.backend.backward(grad, q, *layer.prefix(index), out, lse)
-        return grads.query, *layer.collect(index, grads), None, None
+        q, out, lse, starts = ctx.saved_tensors
+        grads = layer.backend.backward(grad, q, *layer.prefix(index), out, lse, starts)
+        return grads.query, *layer.collect(index, grads), None, None, None

@@ -27,6 +27,20 @@ def adamw(groups: Sequence[FlatParameters], config: OptimizerConfig) -> torch.op
     return torch.optim.AdamW(kinds, lr=config.learning_rate, betas=betas, eps=config.epsilon, fused=True)
 
 
+def named_state(
+    optimizer: torch.optim.AdamW | None, groups: Sequence[FlatParameters]
+) -> list[tuple[str, Tensor]]:
+    """What the optimizer keeps of the parameters of `groups`: `NAME.exp_avg` and `NAME.exp_avg_sq`."""
+    if optimizer is None:
+        return []
+    return [
+        (f"{name}.{key}", optimizer.state[parameter][key])
+        for group in groups
+        for name, parameter in zip(group.names, group.parameters, strict=True)
+        for key in ("exp_avg", "exp_avg_sq")
+    ]
+
+
 def learning_rate(config: OptimizerConfig, step: int) -> float:
     """The rate of step `step`, counted from 1."""
     if step <= config.warmup_steps:

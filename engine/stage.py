@@ -82,12 +82,14 @@ class Stage:
         splits: Sequence[int],
         targets: Tensor | None = None,
         num_targets: int | None = None,
+        starts: Tensor | None = None,
     ) -> Tensor:
         """`F` of subsequence `index`; `splits` are the lengths of all the microbatch's subsequences, in tokens.
 
         x: token ids int64 [batch, n] on the first stage, else hidden states [batch, n, hidden], kept, uncopied, until
         the backward. Returns hidden states [batch, n, hidden], or on the last stage, which alone gets targets int64
-        [batch, n] and the step's number of them, this subsequence's share of the loss, a scalar.
+        [batch, n] and the step's number of them, this subsequence's share of the loss, a scalar. `starts` int64
+        [batch, n], where sequences are packed with documents, tells where that of each token begins.
         Under torch.no_grad nothing is kept beyond the last subsequence.
         """
         if index == 0:
@@ -96,7 +98,7 @@ class Stage:
             raise RuntimeError(f"forward of {_name(microbatch, index)} came before that of subsequence 0")
         key_values = self._key_values[microbatch]
         start, stop = key_values.span(index)
-        context = Subsequence(microbatch, index, start, stop, key_values, targets, num_targets)
+        context = Subsequence(microbatch, index, start, stop, key_values, targets, num_targets, starts)
         x = x.detach()
         if not torch.is_grad_enabled():
             if index == len(splits) - 1:

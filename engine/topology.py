@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,10 @@ from contraflow.engine.lanes import (
     process_groups,
     unmarked,
 )
+from contraflow.engine.member import Member, Refused
 from contraflow.engine.record import ClockRecorder, Edge
+
+T = TypeVar("T")
 
 EmptyFor = Callable[[Lane, Message], Tensor]
 """Makes the tensor in which a message of a lane arrives."""
@@ -57,6 +60,15 @@ class Place:
     torch_device: torch.device
     backend: str | None = None
 
+    @classmethod
+    def of(cls, member: Member, layout: Layout) -> Place:
+        """That of one process among those that train together. Raises Refused unless each device has its own."""
+        if layout.num_devices != member.world_size:
+            raise Refused(
+                f"the schedule has {layout.num_devices} devices, there are {member.world_size} processes"
+            )
+        return cls((device_of(layout, member.rank),), member.torch_device, member.backend)
+
     def sum(self, value: Tensor) -> Tensor:
         """The sum over all processes of a float64 scalar."""
         if self.backend is None:
@@ -64,6 +76,14 @@ class Place:
         value = value.to(self.torch_device)
         dist.all_reduce(value)
         return value
+
+    def gather(self, own: T) -> list[T]:
+        """What every process has, by rank; all call this together."""
+        found = [own]
+        if self.backend is not None:
+            found *= dist.get_world_size()
+            dist.all_gather_object(found, own)
+        return found
 
 
 def rank_of(layout: Layout, device: int) -> int:

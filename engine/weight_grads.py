@@ -7,7 +7,7 @@ A `Linear`'s backward makes the gradient of its input at once. The product that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +108,17 @@ class Embedding(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         out: Tensor = _EmbeddingFunction.apply(ids, self.weight)  # type: ignore[no-untyped-call]
         return out
+
+
+def cannot_wait(modules: Iterable[tuple[str, nn.Module]]) -> list[str]:
+    """Of some modules with their names, those that hold matrices whose products no W can make: "up (Linear)"."""
+    # An embedding's rows are no product: they cost I next to nothing.
+    fine = (Linear, Embedding, nn.Embedding)
+    return [
+        f"{name} ({type(part).__name__})".lstrip()
+        for name, part in modules
+        if not isinstance(part, fine) and any(p.dim() > 1 for p in part.parameters(recurse=False))
+    ]
 
 
 # Both functions keep the parameter on the context itself: one that comes back from saved tensors may be another

@@ -5,16 +5,17 @@ Shapes, for every backend (the layout of flash-attn, so that no backend copies):
     q, out, grad      [batch, n, heads, head_dim]            the *last* n tokens of the prefix
     k, v              [batch, total, kv_heads, head_dim]     the whole prefix, total >= n; kv_heads divides heads
     lse               [batch, heads, n]                      log of the sum of the exponentiated scores
+    starts            int64 [batch, n], or None              the first key that each query sees
 
-Query i sees the keys 0 .. total - n + i (causal, bottom-right aligned). Scores are scaled by head_dim ** -0.5.
+Query i sees the keys 0 .. total - n + i (causal, bottom-right aligned), from its `starts` on where
+sequences are packed with documents. Scores are scaled by head_dim ** -0.5.
 Query head h reads key/value head h // (heads // kv_heads); the few heads are never repeated in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -39,16 +40,40 @@ class Gradients(NamedTuple):
     past: tuple[Tensor, Tensor] | None
 
 
+class Forward(Protocol):
+    """(out, lse)."""
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class Backward(Protocol):
+    """`grad` is the gradient of `out`; `starts` are those of the forward."""
+
+    def __call__(
+        self,
+        grad: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        starts: Tensor | None = None,
+    ) -> Gradients: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One implementation: `forward(q, k, v) -> (out, lse)`, `backward(grad, q, k, v, out, lse) -> Gradients`."""
+    """One implementation. Those that are not for `documents` take no `starts`."""
 
     name: str
     operator: str | None
     device_types: frozenset[str] | None
     dtypes: frozenset[torch.dtype]
-    forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], Gradients]
+    forward: Forward
+    backward: Backward
+    documents: bool = True
 
     def absence(self) -> str | None:
         """Why this machine cannot run the backend at all; None where it can."""
@@ -102,7 +127,9 @@ def _may_cut(q: Tensor) -> bool:
     return q.dtype in FULL
 
 
-def _cpu_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    if starts is not None:
+        return _cpu_block(q, k, v, causal=False, mask=_mask(q, k, starts))
     past = k.shape[1] - q.shape[1]
     out, lse = _cpu_causal(q, k[:, past:], v[:, past:])
     if past:
@@ -127,11 +154,19 @@ def _cpu_merge(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> No
     torch.logaddexp(lse, other_lse, out=lse)
 
 
-def _cpu_block(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+def _cpu_block(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), 0.0, causal
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), 0.0, causal, attn_mask=mask
     )
     return out.transpose(1, 2), lse
+
+
+def _mask(q: Tensor, k: Tensor, starts: Tensor) -> Tensor:
+    """What is added to the scores, [batch, 1, n, total]: -inf where the query may not look."""
+    hidden = reference.hidden_keys(q.shape[1], k.shape[1], starts, q.device).unsqueeze(1)
+    return torch.zeros(hidden.shape, dtype=q.dtype, device=q.device).masked_fill_(hidden, float("-inf"))
 
 
 class _Backward(NamedTuple):
@@ -152,8 +187,18 @@ class _Backward(NamedTuple):
         )
 
 
-def _cpu_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> Gradients:
+def _cpu_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    starts: Tensor | None = None,
+) -> Gradients:
     whole, past = _Backward(grad, q, k, v, out, lse), k.shape[1] - q.shape[1]
+    if starts is not None:
+        return _parted(*_cpu_block_backward(whole, causal=False, mask=_mask(q, k, starts)))
     every = slice(None)
     q_grad, k_grad, v_grad = _cpu_causal_backward(whole.part(every, slice(past, None)))
     if not past:
@@ -209,15 +254,18 @@ def _cpu_past_backward(given: _Backward) -> tuple[Tensor, Tensor, Tensor]:
     return q_grad, k_grad, v_grad
 
 
-def _cpu_block_backward(given: _Backward, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _cpu_block_backward(
+    given: _Backward, causal: bool, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     *tensors, lse = given
     q_grad, k_grad, v_grad = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        *(tensor.transpose(1, 2) for tensor in tensors), lse, 0.0, causal
+        *(tensor.transpose(1, 2) for tensor in tensors), lse, 0.0, causal, attn_mask=mask
     )
     return q_grad.transpose(1, 2), k_grad.transpose(1, 2), v_grad.transpose(1, 2)
 
 
-def _cuda_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _cuda_forward(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    assert starts is None
     # On CUDA a causal mask with fewer queries than keys is bottom-right aligned: one call does.
     out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), 0.0, True
@@ -225,7 +273,16 @@ def _cuda_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return out.transpose(1, 2), lse
 
 
-def _cuda_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> Gradients:
+def _cuda_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    starts: Tensor | None = None,
+) -> Gradients:
+    assert starts is None
     n, total = q.shape[1], k.shape[1]
     tensors = (tensor.transpose(1, 2) for tensor in (grad, q, k, v, out))
     # Tensors of one length have no cumulative lengths; the random state is read for dropout alone.
@@ -237,8 +294,16 @@ def _cuda_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, l
     return _parted(q_grad.transpose(1, 2), k_grad.transpose(1, 2), v_grad.transpose(1, 2))
 
 
-def _reference_backward(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> Gradients:
-    return _parted(*reference.attention_backward(grad, q, k, v, out, lse))
+def _reference_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    starts: Tensor | None = None,
+) -> Gradients:
+    return _parted(*reference.attention_backward(grad, q, k, v, out, lse, starts))
 
 
 def _parted(q_grad: Tensor, k_grad: Tensor, v_grad: Tensor) -> Gradients:
@@ -265,6 +330,7 @@ BACKENDS = (
         HALF,
         _cuda_forward,
         _cuda_backward,
+        documents=False,
     ),
     Backend("reference", None, None, FULL | HALF, reference.attention_forward, _reference_backward),
 )

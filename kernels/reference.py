@@ -6,21 +6,28 @@ import torch
 from torch import Tensor
 
 
-def attention_forward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def attention_forward(q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Causal attention by a plain softmax: (out, lse), in the shapes of `kernels.attention`."""
     grouped = _grouped(q, k)
-    scores = _scores(grouped, k)
+    scores = _scores(grouped, k, starts)
     lse = scores.logsumexp(dim=-1)
     out = torch.einsum("bhgqk,bkhd->bqhgd", (scores - lse.unsqueeze(-1)).exp().to(v.dtype), v)
     return out.reshape(q.shape), lse.flatten(1, 2)
 
 
 def attention_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, each in the shape of its tensor, for `grad` = the gradient of `out`."""
     grouped, grouped_grad = _grouped(q, k), _grouped(grad, k)
-    weights = (_scores(grouped, k) - lse.view_as(grouped[..., 0].permute(0, 2, 3, 1)).unsqueeze(-1)).exp()
+    lse = lse.view_as(grouped[..., 0].permute(0, 2, 3, 1)).unsqueeze(-1)
+    weights = (_scores(grouped, k, starts) - lse).exp()
     v_grad = torch.einsum("bhgqk,bqhgd->bkhd", weights.to(v.dtype), grouped_grad)
     weights_grad = torch.einsum("bqhgd,bkhd->bhgqk", grouped_grad, v)
     mean = (grouped_grad * _grouped(out, k)).sum(dim=-1).permute(0, 2, 3, 1).unsqueeze(-1)
@@ -36,12 +43,22 @@ def _grouped(q: Tensor, k: Tensor) -> Tensor:
     return q.view(batch, n, k.shape[2], -1, head_dim)
 
 
-def _scores(grouped: Tensor, k: Tensor) -> Tensor:
+def hidden_keys(n: int, total: int, starts: Tensor | None, device: torch.device) -> Tensor:
+    """True where a query may not look: bool [n, total], or with `starts` [batch, n, total]."""
+    causal = torch.ones(n, total, dtype=torch.bool, device=device).triu(total - n + 1)
+    if starts is None:
+        return causal
+    return causal | (torch.arange(total, device=device) < starts.unsqueeze(-1))
+
+
+def _scores(grouped: Tensor, k: Tensor, starts: Tensor | None) -> Tensor:
     """Scaled scores [batch, kv_heads, group, n, total], in at least float32, -inf where the query may not look."""
     n, total = grouped.shape[1], k.shape[1]
     scale: float = grouped.shape[-1] ** -0.5
     scores = torch.einsum("bqhgd,bkhd->bhgqk", grouped, k) * scale
-    hidden = torch.ones(n, total, dtype=torch.bool, device=k.device).triu(total - n + 1)
+    hidden = hidden_keys(n, total, starts, k.device)
+    if starts is not None:
+        hidden = hidden[:, None, None]
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return scores.masked_fill(hidden, float("-inf"))
 

@@ -12,7 +12,7 @@ import typer
 from contraflow.designer.format.check import load
 from contraflow.designer.format.model import FAMILIES, ModelShape
 from contraflow.designer.format.random_program import shuffled
-from contraflow.designer.format.schedule import Layout, Schedule
+from contraflow.designer.format.schedule import Layout
 
 from .arguments import File, Json, amount, at_least, one_of
 from .exit import Complaint, Exit
@@ -22,7 +22,7 @@ from .processes import check_world, names, said_once, told_to_end
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from contraflow.engine.verify import Comparison, Trial
+    from contraflow.engine.verify import Case, Comparison
 
 
 def _dtype(text: str) -> str:
@@ -50,8 +50,11 @@ Clip = Annotated[
 ]
 Steps = Annotated[
     int,
-    typer.Option(metavar="N", parser=at_least(0), help="optimizer steps, after which weights are compared"),
+    typer.Option(
+        metavar="N", parser=at_least(0), help="optimizer steps, after which weights are compared too"
+    ),
 ]
+Packed = Annotated[bool, typer.Option("--packed", help="several documents in each sequence")]
 Processes = Annotated[bool, typer.Option("--processes", help="in real processes, with real messages")]
 
 
@@ -66,11 +69,13 @@ def verify(
     accumulate: Accumulate = 1,
     clip: Clip = 0.0,
     steps: Steps = 0,
+    packed: Packed = False,
     processes: Processes = False,
     json: Json = False,
 ) -> Exit:
     """Whether a step on a schedule gives the gradients of the same model, whole, in one process.
 
+    With --steps also the weights, of every copy, and the optimizer's state after so many steps.
     The model is a small one, and long sequences are scaled down in proportion: exactness depends on neither.
     """
     with said_once():
@@ -79,11 +84,11 @@ def verify(
             check_world(schedule.layout)
 
         from contraflow.engine.config import default_layers
-        from contraflow.engine.verify import Trial, scaled
+        from contraflow.engine.verify import Case, Trial, scaled, worst
 
         small = scaled(schedule)
         shape = small_model(model, layers or default_layers(small.layout), kv_heads, tied, small.layout)
-        trial = Trial(shape, dtype, accumulate, clip, steps)
+        trial = Trial(shape, dtype, accumulate, clip, steps, packed)
         if small is not schedule:
             longest, shortened = schedule.layout.longest, small.layout.longest
             narrate(
@@ -93,16 +98,17 @@ def verify(
             narrate("--clip makes no difference to gradients; it does with --steps")
         draws = Random(trial.seed)
         orders = [small, *(shuffled(small, draws) for _ in range(random))]
-        found = compare_in_processes(orders, trial) if processes else compare_here(orders, trial)
+        cases = [Case(order, trial) for order in orders]
+        found = compare_in_processes(cases) if processes else compare_here(cases)
     if not found:  # under torchrun only rank 0 hears of it
         return Exit.FINE
-    worst = max(found, key=lambda comparison: (not comparison.ok, comparison.max_relative_error))
+    overall = worst(found)
     if json:
-        put_json(facts(worst, trial, len(found)))
+        put_json(facts(overall, len(found)))
     else:
-        draw(table(worst, trial, len(found)))
-        put(f"{file}: {'exact' if worst.ok else 'NOT exact'}\n")
-    return Exit.FINE if worst.ok else Exit.FINDINGS
+        draw(table(overall, shape, dtype, len(found)))
+        put(f"{file}: {'exact' if overall.ok else 'NOT exact'}\n")
+    return Exit.FINE if overall.ok else Exit.FINDINGS
 
 
 def small_model(family: str, layers: int, kv_heads: int | None, tied: bool, layout: Layout) -> ModelShape:
@@ -116,57 +122,52 @@ def small_model(family: str, layers: int, kv_heads: int | None, tied: bool, layo
         raise Complaint(str(error)) from None
 
 
-def compare_here(orders: Sequence[Schedule], trial: Trial) -> list[Comparison]:
+def compare_here(cases: Sequence[Case]) -> list[Comparison]:
     """Compare in this process, which plays every device."""
     import torch
 
     from contraflow.engine.verify import verify
 
     torch.set_num_threads(1)  # the matrices are too small to share
-    return [verify(order, trial) for order in orders]
+    return [verify(*case) for case in cases]
 
 
-def compare_in_processes(orders: Sequence[Schedule], trial: Trial) -> list[Comparison]:
-    """Compare over one process for each device. Raises RunError or Refused."""
+def compare_in_processes(cases: Sequence[Case]) -> list[Comparison]:
+    """Compare over one process for each device, started once. Raises RunError or Refused."""
     from contraflow.engine import launch
     from contraflow.engine.verify import verify_member
 
     found: list[Comparison] = []
-    for order in orders:
-        arguments = {"schedule": order, "trial": trial}
-        layout = order.layout
-        with told_to_end():
-            launch.run(verify_member, arguments, layout.num_devices, found.append, names=names(layout))
+    layout = cases[0].schedule.layout
+    with told_to_end():
+        launch.run(verify_member, {"cases": cases}, layout.num_devices, found.append, names=names(layout))
     return found
 
 
-def facts(worst: Comparison, trial: Trial, num_orders: int) -> dict[str, Any]:
-    """The worst comparison as JSON, where what is not finite is null."""
-    return {
-        "max_relative_error": _finite(worst.max_relative_error),
-        "worst": worst.worst,
-        "loss_error": _finite(worst.loss_error),
-        "ok": worst.ok,
-        "tolerance": trial.tolerance,
-        "orders": num_orders,
+def facts(overall: Comparison, num_orders: int) -> dict[str, Any]:
+    """The comparison as JSON, where what is not finite is null."""
+    errors = {
+        quantity: {
+            "error": error.value if isfinite(error.value) else None,
+            "worst": error.worst,
+            "tolerance": error.tolerance,
+        }
+        for quantity, error in overall.errors.items()
     }
+    return {"ok": overall.ok, "orders": num_orders, "errors": errors}
 
 
-def table(worst: Comparison, trial: Trial, num_orders: int) -> Table:
-    """The worst comparison in words."""
+def table(overall: Comparison, shape: ModelShape, dtype: str, num_orders: int) -> Table:
+    """The comparison in words."""
     from rich.table import Table
 
-    shape, what = trial.shape, "weights" if trial.steps else "gradients"
     layers = f"{shape.layers} layer{'' if shape.layers == 1 else 's'}"
-    shown = Table.grid(padding=(0, 3, 0, 0))
-    shown.add_row("model", f"{shape.family}, {layers}, {trial.dtype}")
-    shown.add_row(f"error of {what}", f"{worst.max_relative_error:.2g}, the largest: {worst.worst}")
-    shown.add_row("error of the loss", f"{worst.loss_error:.2g}")
-    shown.add_row("tolerance", f"{trial.tolerance:.2g}")
-    if num_orders > 1:
-        shown.add_row("orders", f"{num_orders}; the figures are those of the worst")
+    orders = "" if num_orders == 1 else f"; the worst of {num_orders} orders"
+    shown = Table(
+        box=None, title=f"{shape.family}, {layers}, {dtype}{orders}", title_justify="left", title_style=""
+    )
+    for column in ("", "error", "allowed", "the largest"):
+        shown.add_column(column, justify="right" if column in ("error", "allowed") else "left")
+    for quantity, error in overall.errors.items():
+        shown.add_row(quantity, f"{error.value:.2g}", f"{error.tolerance:.2g}", error.worst)
     return shown
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None

@@ -119,6 +119,16 @@ def with_reductions(schedule: Schedule, tied: bool = False) -> Schedule:
     return replace(schedule, program=tuple(programs))
 
 
+def forwards(schedule: Schedule) -> Schedule:
+    """The schedule without its backwards, for evaluation: what is left waits for no more than before."""
+    return replace(
+        schedule,
+        program=tuple(
+            tuple(action for action in program if action.kind == "F") for program in schedule.program
+        ),
+    )
+
+
 def lower(schedule: Schedule, tied: bool = False, graph: Graph | None = None) -> Lowered:
     """The lowered program of a valid schedule, proved. `graph` is the schedule's, if at hand.
 

@@ -52,7 +52,7 @@ class Gpt(Decoder):
         num_positions = len(self.positions.weight)
         if context.stop > num_positions:
             raise IndexError(f"position {context.stop - 1} of a sequence, but the model has {num_positions}")
-        positions = torch.arange(context.start, context.stop, device=ids.device).expand_as(ids)
+        positions = context.positions(ids.device).expand_as(ids)
         hidden: Tensor = self.embedding(ids) + self.positions(positions)
         return hidden
 

@@ -92,7 +92,7 @@ class OurEngine:
         self.batch = batch
 
     def step(self) -> float:
-        return float(self.pipeline.gradients([self.batch]))
+        return self.pipeline.gradients([self.batch])
 
 
 def race(member: Member, *, schedule: Schedule, tokens: int, rounds: int) -> None:

@@ -9,31 +9,43 @@ from typing import Any
 import pytest
 
 from contraflow.engine import verify
-from contraflow.engine.verify import TOLERANCES, Comparison
+from contraflow.engine.verify import TOLERANCES, Comparison, Error
+
+STEP = {"evaluated loss", "loss", "norm", "gradients"}
+STEPS = STEP | {"losses of steps", "norms of steps", "weights", "optimizer state"}
 
 
 @pytest.mark.parametrize(
-    ("flags", "tolerance", "orders"),
+    ("flags", "tolerance", "orders", "quantities"),
     [
-        ("", 1e-12, 1),
-        ("--random 2 --layers 6", 1e-12, 3),
-        ("--model gpt --tied --kv-heads 1", 1e-12, 1),
-        ("--steps 2 --accumulate 2 --clip 0.1", 1e-9, 1),
-        ("--dtype float32", 1e-5, 1),
+        ("", 1e-12, 1, STEP),
+        ("--random 2 --layers 6", 1e-12, 3, STEP),
+        ("--model gpt --tied --kv-heads 1 --packed", 1e-12, 1, STEP),
+        ("--steps 2 --accumulate 2 --clip 0.1", 1e-12, 1, STEPS),
+        ("--dtype float32", 1e-5, 1, STEP),
     ],
 )
 def test_verify_in_json(
-    contraflow: Callable[..., Any], seq: Path, flags: str, tolerance: float, orders: int
+    contraflow: Callable[..., Any],
+    seq: Path,
+    flags: str,
+    tolerance: float,
+    orders: int,
+    quantities: set[str],
 ) -> None:
     found = contraflow("verify", seq, "--json", *flags.split())
     assert found.code == 0
     answer = found.json
-    assert answer.keys() == {"max_relative_error", "worst", "loss_error", "ok", "tolerance", "orders"}
-    assert 0 < answer["max_relative_error"] <= answer["tolerance"] == tolerance
-    assert answer["loss_error"] <= tolerance
-    assert answer["worst"].split(".")[0] in ("embedding", "positions", "layers", "norm", "head")
+    assert answer.keys() == {"ok", "orders", "errors"}
     assert answer["ok"] is True
     assert answer["orders"] == orders
+    assert answer["errors"].keys() == quantities
+    for error in answer["errors"].values():
+        assert error["error"] <= error["tolerance"]
+    gradients = answer["errors"]["gradients"]
+    assert gradients["tolerance"] == tolerance
+    assert gradients["error"] > 0
+    assert gradients["worst"].split(".")[0] in ("embedding", "positions", "layers", "norm", "head")
 
 
 def test_verify_in_words(contraflow: Callable[..., Any], seq: Path) -> None:
@@ -58,11 +70,11 @@ def test_what_is_not_exact_is_a_finding(
 def test_gradients_that_are_no_numbers_stay_valid_json(
     contraflow: Callable[..., Any], seq: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = Comparison(float("inf"), "head.weight", float("nan"), ok=False)
+    wrong = Comparison({"gradients": Error(float("inf"), "head.weight", 1e-12)})
     monkeypatch.setattr(verify, "verify", lambda schedule, trial: wrong)
     found = contraflow("verify", seq, "--json")
     assert found.code == 1
-    assert (found.json["max_relative_error"], found.json["loss_error"]) == (None, None)
+    assert found.json["errors"]["gradients"] == {"error": None, "worst": "head.weight", "tolerance": 1e-12}
 
 
 @pytest.mark.parametrize(("flags", "hint"), [("--layers 5", "add up to 8"), ("--kv-heads 3", "kv_heads")])

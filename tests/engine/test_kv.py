@@ -72,7 +72,7 @@ def test_as_if_keys_and_values_were_concatenated(splits, kv_heads):
 
 
 def test_gradients_in_half_precision_add_up_in_float32():
-    def backward(grad, q, k, v, out, lse):
+    def backward(grad, q, k, v, out, lse, starts):
         """Nothing for the own key; for the past 1 from the last subsequence, a quarter of a step from others."""
         past = torch.full_like(k[:, 1:], 1.0 if k.shape[1] == 6 else 2.0**-9)
         return Gradients(
@@ -133,7 +133,7 @@ class Recorder:
     def __init__(self):
         self.storages, self.addresses = [], []
 
-    def forward(self, q, k, v):
+    def forward(self, q, k, v, starts):
         self.storages.append(weakref.ref(k.untyped_storage()))
         self.addresses.append(k.data_ptr())
         return reference.attention_forward(q, k, v)

@@ -45,7 +45,7 @@ def assert_as_spelled_out(backend: Backend, q, k, v, grad, tolerance):
     for tensor, wanted, like in zip(found, (expected, *expected_grads), (q, q, k, v), strict=True):
         assert tensor.shape == like.shape
         assert tensor.dtype == like.dtype
-        # What all this is made of is of the size of 1; a single key's gradient is 0, but for rounding.
+        # A single key gives queries no gradient: what is left is rounding of what cancels, of size one.
         assert (tensor - wanted).abs().max() <= tolerance * max(wanted.abs().max(), 1)
     assert lse.shape == (q.shape[0], q.shape[2], q.shape[1])
 
@@ -57,6 +57,37 @@ def assert_as_spelled_out(backend: Backend, q, k, v, grad, tolerance):
 @example(n=1, past=300, kv_heads=1, group=1)
 def test_out_and_gradients_are_those_of_a_masked_softmax(backend, n, past, kv_heads, group):
     assert_as_spelled_out(backend, *tensors(n, past, kv_heads=kv_heads, group=group), tolerance=1e-13)
+
+
+@pytest.mark.parametrize("backend", EXACT, ids=lambda backend: backend.name)
+@given(documents=st.lists(st.integers(1, 9), min_size=1, max_size=6), past=st.integers(0, 60))
+@example(
+    documents=[700, 3, 600], past=650
+)  # keys by blocks of 512, some of which a query does not see at all
+def test_packed_documents_are_as_if_each_were_alone(backend, documents, past):
+    total = sum(documents)
+    past %= total
+    q, k, v, grad = tensors(total - past, past, batch=1)
+    begins = torch.tensor(documents).cumsum(0) - torch.tensor(documents)
+    starts = begins.repeat_interleave(torch.tensor(documents)).unsqueeze(0)[:, past:]
+    out, lse = backend.forward(q, k, v, starts)
+    grads = backend.backward(grad, q, k, v, out, lse, starts)
+    key, value = grads.key, grads.value
+    if grads.past is not None:
+        key, value = (torch.cat(pair, dim=1) for pair in zip(grads.past, (key, value), strict=True))
+    for begin, length in zip(begins.tolist(), documents, strict=True):
+        queries = slice(max(begin - past, 0), max(begin + length - past, 0))
+        keys = slice(begin, begin + length)
+        leaves = [t.clone().requires_grad_() for t in (q[:, queries], k[:, keys], v[:, keys])]
+        if not leaves[0].shape[1]:
+            assert not key[:, keys].any()
+            continue
+        wanted = spelled_out(*leaves)
+        found = (out[:, queries], grads.query[:, queries], key[:, keys], value[:, keys])
+        for tensor, right in zip(
+            found, (wanted, *torch.autograd.grad(wanted, leaves, grad[:, queries])), strict=True
+        ):
+            assert (tensor - right).abs().max() <= 1e-13 * max(right.abs().max(), 1)
 
 
 @pytest.mark.parametrize("past", [0, 300])
