@@ -35,6 +35,11 @@ class KeyValues:
         """First token of subsequence `index`, and the one after its last."""
         return _span(self.stops, index)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the buffers and of the gradients in them; what one subsequence alone keeps is autograd's."""
+        return sum(layer.num_bytes for layer in self._layers.values())
+
     def attend(
         self, layer: int, index: int, q: Tensor, k: Tensor, v: Tensor, starts: Tensor | None = None
     ) -> Tensor:
@@ -61,6 +66,13 @@ class _Layer:
         self._next_forward, self._next_backward = 0, len(stops) - 1
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._grads: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the buffers, and of the gradients while backward is under way."""
+        if self._buffers is None or len(self._stops) == 1:
+            return 0
+        return sum(tensor.nbytes for tensor in (*self._buffers, *(self._grads or ())))
 
     def append(self, index: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the subsequence's keys and values; return those of the whole prefix, which ends with them."""

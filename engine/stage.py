@@ -33,6 +33,7 @@ class Stage:
     `own` holds the parameters that no other stage has, `tied` the one that another stage has too (a tied embedding);
     None where there is none. Gradients add up in the buffers, in place, until `zero_gradients`.
 
+    `key_values` are those of the microbatches that are under way.
     Two directions on one device share the stage: their microbatches differ.
     """
 
@@ -40,7 +41,7 @@ class Stage:
         self.module = module
         self._attention = attention
         self._products = WeightProducts()
-        self._key_values: dict[int, KeyValues] = {}
+        self.key_values: dict[int, KeyValues] = {}
         self._alive: dict[tuple[int, int], _Forwarded | list[WeightProduct]] = {}
         for part in module.modules():
             if isinstance(part, Linear):
@@ -93,16 +94,16 @@ class Stage:
         Under torch.no_grad nothing is kept beyond the last subsequence.
         """
         if index == 0:
-            self._key_values[microbatch] = KeyValues(microbatch, splits, self._attention)
-        elif microbatch not in self._key_values:
+            self.key_values[microbatch] = KeyValues(microbatch, splits, self._attention)
+        elif microbatch not in self.key_values:
             raise RuntimeError(f"forward of {_name(microbatch, index)} came before that of subsequence 0")
-        key_values = self._key_values[microbatch]
+        key_values = self.key_values[microbatch]
         start, stop = key_values.span(index)
         context = Subsequence(microbatch, index, start, stop, key_values, targets, num_targets, starts)
         x = x.detach()
         if not torch.is_grad_enabled():
             if index == len(splits) - 1:
-                del self._key_values[microbatch]
+                del self.key_values[microbatch]
             return self.module(x, context)
         if x.is_floating_point():
             x.requires_grad_()
@@ -122,7 +123,7 @@ class Stage:
         del self._alive[microbatch, index]
         torch.autograd.backward(forwarded.end, grad)
         if index == 0:
-            del self._key_values[microbatch]
+            del self.key_values[microbatch]
         return forwarded.x.grad
 
     def backward_input(self, microbatch: int, index: int, grad: Tensor | None = None) -> Tensor | None:
@@ -143,7 +144,7 @@ class Stage:
 
     def assert_empty(self) -> None:
         """Raise RuntimeError, naming them, where subsequences are still alive: at the end of a step none may be."""
-        left = [_name(*key) for key in self._alive] + [f"microbatch {m}" for m in self._key_values]
+        left = [_name(*key) for key in self._alive] + [f"microbatch {m}" for m in self.key_values]
         if left:
             raise RuntimeError(f"left over at the end of the step: {', '.join(left)}")
 

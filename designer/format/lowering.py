@@ -85,7 +85,8 @@ def with_reductions(schedule: Schedule, tied: bool = False) -> Schedule:
     needed = [len(copies) > 1 for copies in layout.copies]
     if tied and len(_tied_copies(layout)) > 1:
         needed[0] = needed[-1] = True
-    if not any(needed):
+    has_gradients = any(action.kind != "F" for program in schedule.program for action in program)
+    if not (any(needed) and has_gradients):
         return schedule
     finish: list[dict[int, int]] = []
     named: set[int] = set()

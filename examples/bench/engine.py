@@ -43,11 +43,11 @@ CASES = (
 class PlainStage(nn.Module):
     """The same layers as an ordinary module: whole sequences, PyTorch's causal attention, logits at the end."""
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, num_stages: int) -> None:
         super().__init__()
-        half = SHAPE.layers // 2
-        layers = range(rank * half, (rank + 1) * half)
-        self.decoder = models.build(SHAPE, layers, first=rank == 0, last=rank == 1)
+        share = SHAPE.layers // num_stages
+        layers = range(rank * share, (rank + 1) * share)
+        self.decoder = models.build(SHAPE, layers, first=rank == 0, last=rank == num_stages - 1)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
@@ -62,13 +62,13 @@ class PlainStage(nn.Module):
 
 
 class PyTorchEngine:
-    """Schedule1F1B over two stages."""
+    """Schedule1F1B over one stage for each process."""
 
-    def __init__(self, rank: int, batch: Batch) -> None:
-        self.rank, self.module = rank, PlainStage(rank)
-        stage = PipelineStage(self.module, rank, 2, torch.device("cpu"))
+    def __init__(self, rank: int, batch: Batch, num_stages: int) -> None:
+        self.rank, self.module, self.last = rank, PlainStage(rank, num_stages), rank == num_stages - 1
+        stage = PipelineStage(self.module, rank, num_stages, torch.device("cpu"))
         loss = partial(cross_entropy, num_targets=batch.num_targets)
-        self.schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss, scale_grads=False)
+        self.schedule = Schedule1F1B(stage, len(batch.ids), loss_fn=loss, scale_grads=False)
         self.ids, self.targets = torch.cat(list(batch.ids)), torch.cat(list(batch.targets))
 
     def step(self) -> float:
@@ -78,9 +78,18 @@ class PyTorchEngine:
         losses: list[Tensor] = []
         if self.rank == 0:
             self.schedule.step(self.ids)
-        else:
+        elif self.last:
             self.schedule.step(target=self.targets, losses=losses)
+        else:
+            self.schedule.step()
         return float(sum(loss.detach() for loss in losses))
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.module.parameters())
+
+    def kept_beside(self) -> int:
+        """Bytes that are kept for backward without autograd's knowledge."""
+        return 0
 
 
 class OurEngine:
@@ -94,15 +103,32 @@ class OurEngine:
     def step(self) -> float:
         return self.pipeline.gradients([self.batch])
 
+    def parameters(self) -> list[Tensor]:
+        return [value for _, value in self.pipeline.named_parameters()]
+
+    def kept_beside(self) -> int:
+        """Bytes of the keys and values that subsequences share."""
+        return sum(
+            key_values.num_bytes
+            for stages in self.pipeline.stages.values()
+            for stage in stages.values()
+            for key_values in stage.key_values.values()
+        )
+
+
+def random_batch(num_microbatches: int, tokens: int) -> Batch:
+    """The same in every process."""
+    generator = torch.Generator().manual_seed(0)
+    draw = partial(torch.randint, SHAPE.vocabulary, (1, tokens), generator=generator)
+    return Batch([draw() for _ in range(num_microbatches)], [draw() for _ in range(num_microbatches)])
+
 
 def race(member: Member, *, schedule: Schedule, tokens: int, rounds: int) -> None:
     """Both engines in turn, and each alone: reports {name: seconds} and the two losses."""
     torch.set_num_threads(1)
-    generator = torch.Generator().manual_seed(0)
-    draw = partial(torch.randint, SHAPE.vocabulary, (1, tokens), generator=generator)
-    batch = Batch([draw() for _ in range(MICROBATCHES)], [draw() for _ in range(MICROBATCHES)])
+    batch = random_batch(MICROBATCHES, tokens)
     engines = {
-        "Schedule1F1B": PyTorchEngine(member.rank, batch),
+        "Schedule1F1B": PyTorchEngine(member.rank, batch, 2),
         "Contraflow": OurEngine(member, schedule, batch),
     }
     losses: dict[str, float] = {}

@@ -9,6 +9,7 @@ import torch
 
 from contraflow.designer.design import Design, make
 from contraflow.designer.format import file
+from contraflow.designer.format.lowering import forwards, lower
 from contraflow.designer.format.model import ModelShape
 from contraflow.designer.format.schedule import Direction, Layout, Schedule
 from contraflow.engine import launch
@@ -73,6 +74,12 @@ def test_evaluation_changes_nothing_at_any_time() -> None:
         assert torch.equal(value, other), name
     assert asked.evaluate(data) < before
     assert asked.num_steps == 3
+
+
+def test_an_evaluation_sends_activations_alone() -> None:
+    lowered = lower(forwards(make(Design("bsipipe", 4, 4, 2, sequence=8))))
+    assert {step.action.kind for program in lowered.programs for step in program} == {"F"}
+    assert {lane.purpose for lane in lowered.lanes} == {"data"}
 
 
 def test_engines_one_after_the_other_do_not_know_of_each_other() -> None:
