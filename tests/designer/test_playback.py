@@ -158,6 +158,14 @@ def test_what_is_said_by_hand() -> None:
     assert {graph.device[n] for graph in [shown.timeline.graph] for n in played.critical} == {0, 1}
 
 
+def test_the_memory_gate_is_told() -> None:
+    played = Playback(preview(make(Design("1f1b", devices=2, microbatches=4)), unit))
+    assert played.at(3).devices[0].sentence == (
+        "device 0 waits for 1B0, which device 1 runs until 4, to run 0B0: "
+        "memory gate, the next forward is ready and would hold too much"
+    )
+
+
 def test_messages_on_their_way_are_told() -> None:
     played = film(make(Design("1f1b", devices=2, microbatches=2)))
     waiting = played.at(1.25).devices[1]
