@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,86 +55,110 @@ class Journal:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._path: Path | None = None
-        self._handle = -1
-        self._size = 0
-        self._synced = 0.0
+        self._file: _File | None = None
 
     def note(self, work: Work, file: Path | None = None) -> str | None:
         """Append what is now worked on, and the file that it is to be saved in. A line says where that failed."""
         kind, value = ("knobs", knobs(work)) if isinstance(work, Design) else ("schedule", dumps(work))
-        entry = {kind: value, "file": None if file is None else str(file.absolute())}
-        if self._size <= LONGEST and not self._unlinked:
-            return self._append(entry)
-        fresh = Journal(self.folder)
-        failure = fresh._append(entry)
-        if failure is not None:
-            fresh.close()
-            return failure
-        self.close()
-        self._path, self._handle, self._size = fresh._path, fresh._handle, fresh._size
+        try:
+            self._append({kind: value, "file": None if file is None else str(file.absolute())})
+        except OSError as error:
+            return self._failure(error)
         return None
 
     def saved(self) -> str | None:
         """Nothing is unsaved now. A line says where that could not be noted."""
-        return None if self._path is None else self._append({"saved": True})
+        try:
+            if self._file is not None:
+                self._append({"saved": True})
+        except OSError as error:
+            return self._failure(error)
+        return None
 
     def close(self) -> None:
         """The session has ended as it should: nothing is left behind."""
-        _remove(self._path, self._handle)
-        self._path, self._handle = None, -1
+        if self._file is not None:
+            self._file.remove()
+        self._file = None
 
-    @property
-    def _unlinked(self) -> bool:
-        """Whether somebody has removed the file."""
-        return self._path is not None and os.fstat(self._handle).st_nlink == 0
-
-    def _append(self, entry: dict[str, Any]) -> str | None:
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        """Raises OSError; then the journal is as it was before."""
+        line, old = json.dumps(entry).encode() + b"\n", self._file
+        if old is not None and old.size <= LONGEST and not old.removed:
+            old.append(line)
+            return
+        fresh = _created(self.folder)
         try:
-            if self._path is None:
-                self._path, self._handle = _created(self.folder)
-                self._size = os.fstat(self._handle).st_size
-            self._write(json.dumps(entry).encode() + b"\n")
-        except OSError as error:
-            return f"unsaved work cannot be noted in {self.folder}: {error.strerror}"
-        return None
+            fresh.append(line)
+        except OSError:
+            fresh.remove()
+            raise
+        self._file = fresh
+        if old is not None:
+            old.remove()
 
-    def _write(self, line: bytes) -> None:
+    def _failure(self, error: OSError) -> str:
+        return f"unsaved work cannot be noted in {self.folder}: {error.strerror}"
+
+
+@dataclass(slots=True)
+class _File:
+    """A journal's file, open and locked."""
+
+    path: Path
+    handle: int
+    size: int = 0
+    synced: float = 0.0
+
+    def append(self, line: bytes) -> None:
+        """All of a line or nothing of it. Raises OSError."""
         try:
             rest = line
             while rest:
-                rest = rest[os.write(self._handle, rest) :]
+                rest = rest[os.write(self.handle, rest) :]
         except OSError:
             # What went in before the disk was full would spoil the next line.
             with suppress(OSError):
-                os.ftruncate(self._handle, self._size)
+                os.ftruncate(self.handle, self.size)
             raise
-        self._size += len(line)
-        if time.monotonic() - self._synced > SYNC_EVERY:
-            os.fsync(self._handle)
-            self._synced = time.monotonic()
+        self.size += len(line)
+        if time.monotonic() - self.synced > SYNC_EVERY:
+            os.fsync(self.handle)
+            self.synced = time.monotonic()
+
+    @property
+    def removed(self) -> bool:
+        """Whether somebody has removed the file, so that what is written to it is lost."""
+        try:
+            return os.fstat(self.handle).st_nlink == 0
+        except OSError:
+            return True
+
+    def remove(self) -> None:
+        """Where somebody removed it already, its name may be another's by now."""
+        with suppress(OSError):
+            if not self.removed:
+                self.path.unlink()
+        with suppress(OSError):
+            os.close(self.handle)
 
 
-def _created(folder: Path) -> tuple[Path, int]:
-    """A new journal, locked before it gets the name under which others would find it. Raises OSError."""
+def _created(folder: Path) -> _File:
+    """A new file, locked before it gets the name under which others would find it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}"
     number = 0
     while True:
-        path = folder / f"{stem}-{number}{ENDING}"
+        path = folder / f"{datetime.now():%Y%m%d-%H%M%S}-{os.getpid()}-{number}{ENDING}"
+        number += 1
         hidden = path.with_name(f".{path.name}")
-        try:
+        with suppress(FileExistsError):
             handle = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        except FileExistsError:
-            number += 1
-            continue
-        if path.exists():
-            _remove(hidden, handle)
-            number += 1
-            continue
-        _locked(handle)
-        os.rename(hidden, path)
-        return path, handle
+            if path.exists():
+                _File(hidden, handle).remove()
+                continue
+            _locked(handle)
+            os.rename(hidden, path)
+            return _File(path, handle)
 
 
 def _locked(handle: int) -> bool:
@@ -148,16 +172,6 @@ def _locked(handle: int) -> bool:
     except OSError:  # a file system without locks
         return True
     return True
-
-
-def _remove(path: Path | None, handle: int) -> None:
-    if path is None:
-        return
-    # Where somebody removed it already, the name may be another's by now.
-    if os.fstat(handle).st_nlink:
-        with suppress(OSError):
-            path.unlink()
-    os.close(handle)
 
 
 # After a crash.
@@ -193,19 +207,19 @@ def lost(folder: Path) -> tuple[Lost, ...]:
 
     Journals of sessions that had saved everything are removed.
     """
-    found = []
-    for path in sorted(folder.glob(f"[!.]*{ENDING}")):
-        with _taken(path) as handle:
-            if handle is None:
-                continue
-            lines = _lines(handle)
-            if lines and lines[-1].startswith(SAVED):
-                path.unlink(missing_ok=True)
-                continue
-            left = _left(path, lines, os.fstat(handle).st_mtime)
-            if left is not None:
-                found.append(left)
-    return tuple(sorted(found, key=lambda left: left.when, reverse=True))
+    left = filter(None, map(_examined, sorted(folder.glob(f"[!.]*{ENDING}"))))
+    return tuple(sorted(left, key=lambda left: left.when, reverse=True))
+
+
+def _examined(path: Path) -> Lost | None:
+    with _taken(path) as handle, suppress(OSError):
+        if handle is None:
+            return None
+        lines = _lines(handle)
+        if not (lines and lines[-1].startswith(SAVED)):
+            return _left(path, lines, os.fstat(handle).st_mtime)
+        path.unlink()
+    return None
 
 
 def discard(left: Lost) -> bool:
@@ -246,17 +260,25 @@ def _lines(handle: int) -> list[bytes]:
 
 def _left(path: Path, lines: list[bytes], when: float) -> Lost | None:
     """The last state that can be read since the last that was saved; None where there is none."""
-    count, newest = 0, None
+    changes, newest = 0, None
     for line in reversed(lines):
         if line.startswith(SAVED):
             break
         state = _read(line) if newest is None else None
-        count += state is not None or (newest is not None and line.startswith(STATES))
+        changes += state is not None or (newest is not None and line.startswith(STATES))
         newest = newest or state
     if newest is None:
         return None
     work, file = newest
-    return Lost(path, file, datetime.fromtimestamp(when), count, work)
+    return Lost(path, file, _date(when), changes, work)
+
+
+def _date(when: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(when)
+    except (OverflowError, ValueError, OSError):
+        # Of no calendar: somebody set the file's time.
+        return datetime.fromtimestamp(0)
 
 
 def _read(line: bytes) -> tuple[Work, Path | None] | None:
