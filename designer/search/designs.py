@@ -15,6 +15,7 @@ from contraflow.designer.design import BALANCED, Design, DesignError, Preview, c
 from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.generators import GENERATORS
 from contraflow.designer.generators.concatenation import least_budget
+from contraflow.designer.generators.request import QUICK
 from contraflow.designer.topology import BEST
 
 from .judge import Cap, Judge
@@ -31,9 +32,6 @@ KNOBS = {
     "ranks": "which rank plays which device",
 }
 """What can be freed, as `--free` names it."""
-
-QUICK = 2**13
-"""Effort of a trial; what is kept is made with the whole effort."""
 
 SPARE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Budgets beyond the least, in whole microbatches."""
@@ -185,13 +183,16 @@ def _alternatives(name: str, design: Design, free: Collection[str]) -> Iterator[
             yield from ({"budget": budget} for budget in _budgets(design.unit_microbatches))
     elif name == "directions":
         for kind in GENERATORS.values():
-            cut: dict[str, Any] = {} if kind.cuts else {"subsequences": None, "split": "even"}
+            lacking: dict[str, Any] = {} if kind.cuts else {"subsequences": None, "split": "even"}
+            if kind.directions == 1:
+                # Listed directions also say how many microbatches there are.
+                lacking |= {"directions": None, "microbatches": design.num_microbatches}
             budgets: Sequence[float | None] = (None,)
             if kind.budgeted:
                 own = _budgets(design.unit_microbatches)
                 budgets = own if "budget" in free else (design.budget,)
             for budget, stages in product(budgets, sorted({kind.stages_per_device, 2})):
-                yield {"generator": kind.name, "budget": budget, "stages_per_device": stages, **cut}
+                yield {"generator": kind.name, "budget": budget, "stages_per_device": stages, **lacking}
     elif name == "units":
         if design.kind.budgeted:
             for unit in (1, 2, 3):
