@@ -25,7 +25,7 @@ from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
 from .generators import GENERATORS, Generator, Refusal, Request
 from .generators.concatenation import default_budget
-from .generators.request import EFFORT
+from .generators.request import EFFORT, QUICK
 from .memory import ByteCurve, Curve, activation_curves, byte_curves
 from .simulate import Timeline, simulate
 from .topology import Traffic
@@ -52,7 +52,7 @@ class Design:
     """All knobs. None stands for the generator's own default.
 
     `split` is `even`, `compute`, `time` or lengths; `layers` is `balanced` or counts; `ranks` a mapping's name (see
-    topology.py) or the rank of each device.
+    topology.py) or the rank of each device; `directions` a digit for each microbatch, 0 down and 1 up.
     """
 
     generator: str = "seq1f1b"
@@ -68,6 +68,7 @@ class Design:
     unit_microbatches: int = 1
     budget: float | None = None
     costs: str | None = None
+    directions: str | None = None
 
     @property
     def kind(self) -> Generator:
@@ -88,7 +89,10 @@ class Design:
 
     @property
     def num_microbatches(self) -> int:
-        return self.microbatches or max(MICROBATCHES, self.kind.fewest_microbatches(self.devices))
+        """As asked, as many as directions are listed, or the generator's default."""
+        if self.microbatches or self.directions:
+            return self.microbatches or len(self.directions or "")
+        return max(MICROBATCHES, self.kind.fewest_microbatches(self.devices))
 
     @property
     def num_stages_per_device(self) -> int:
@@ -156,6 +160,7 @@ def make(design: Design, effort: int = EFFORT) -> Schedule:
             budget=design.budget,
             costs=costs.named(design.costs or "unit"),
             ranks=design.ranks if isinstance(design.ranks, tuple) else None,
+            directions=None if design.directions is None else tuple(map(int, design.directions)),
             effort=effort,
         )
         # What fits a layout is found on one, and may change the order.
@@ -194,6 +199,8 @@ def _check_sizes(design: Design) -> None:
         len(design.ranks) != design.devices or set(design.ranks) != set(range(len(design.ranks)))
     ):
         raise DesignError(f"--ranks lists each of 0 to {design.devices - 1} once, one for each device")
+    if design.directions is not None:
+        _check_directions(design, design.directions)
     if design.budget is not None and not isfinite(design.budget):
         raise DesignError(f"--budget is {design.budget}; a finite number belongs there")
     if design.num_actions > MAX_ACTIONS:
@@ -202,6 +209,26 @@ def _check_sizes(design: Design) -> None:
             f"microbatches x {design.num_subsequences} subsequences are {design.num_actions} actions; "
             f"at most {MAX_ACTIONS} are made"
         )
+
+
+def _check_directions(design: Design, listed: str) -> None:
+    """Raises DesignError for directions that this generator or so many microbatches do not have."""
+    if design.kind.directions == 1:
+        names = ", ".join(name for name, kind in GENERATORS.items() if kind.directions > 1)
+        raise DesignError(f"{design.generator} sends all microbatches one way: --directions is for {names}")
+    if not set(listed) <= set("01"):
+        raise DesignError(
+            f"--directions is {listed!r}; a digit for each microbatch belongs there, 0 down and 1 up, such as 0110"
+        )
+    if len(listed) != design.num_microbatches:
+        raise DesignError(
+            f"--directions lists {len(listed)} microbatches where --microbatches asks for {design.num_microbatches}"
+        )
+
+
+def efforts(design: Design) -> tuple[int, ...]:
+    """What to try in turn for `make`: a quick answer where the best takes long, and at last the best."""
+    return (QUICK, EFFORT) if design.kind.budgeted else (EFFORT,)
 
 
 def carried(schedule: Schedule) -> Design | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from .costs.error import CostError
@@ -116,6 +116,80 @@ def _enough(sequence: int, count: int) -> None:
         raise SplitError(f"a sequence is cut in at least 1 subsequence, not {count}")
     if sequence < count:
         raise SplitError(f"a sequence of {sequence} tokens cannot be cut in {count} subsequences")
+
+
+def border_moved(lengths: Sequence[int], border: int, by: int, multiple: int = TILE) -> tuple[int, ...]:
+    """The border behind subsequence `border` moved by `by` tokens, to the nearest multiple between its neighbours.
+
+    No subsequence becomes empty: where its neighbours leave no room for a multiple, any token will do.
+    """
+    borders = [0, *accumulate(lengths)]
+    before, wanted, behind = borders[border], borders[border + 1] + by, borders[border + 2]
+    least, most = before // multiple + 1, (behind - 1) // multiple
+    if least <= most:
+        borders[border + 1] = multiple * min(max(round(wanted / multiple), least), most)
+    else:
+        borders[border + 1] = min(max(wanted, before + 1), behind - 1)
+    return tuple(stop - start for start, stop in pairwise(borders))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One subsequence's share of a microbatch."""
+
+    start: int
+    """Its first token."""
+    tokens: int
+    work: float | None
+    """Its part of the causal work of the layers; None where the costs know no model."""
+    bytes: float | None
+    """What its F leaves for its backward, in all stages, on one GPU of each; None where the costs know no model.
+
+    Keys and values are not counted: those of all subsequences are there from the first on."""
+    forward: float
+    """The time of its F in all stages, on the clock of the costs."""
+    backward: float
+    """That of its B."""
+
+
+def shares(lengths: Sequence[int], layout: Layout, costs: CostModel) -> tuple[Share, ...]:
+    """The shares of the subsequences of a microbatch that is cut so in the stages of `layout`.
+
+    Raises CostError where the costs do not fit the layout.
+    """
+    alone = _alone(lengths, layout)
+    prices = costs(alone)
+    bytes_of = None if costs.footprint is None else costs.footprint(alone)
+    sequence, found = sum(lengths), []
+    for index, (start, stop) in enumerate(alone.borders(0)):
+        slots = [alone.slot(stage, 0, index) for stage in range(alone.num_stages)]
+        work = kept = None
+        if costs.shape is not None:
+            work = layer_work(costs.shape, start, stop) / layer_work(costs.shape, 0, sequence)
+        if bytes_of is not None:
+            kept = sum(bytes_of.activations[slot] + bytes_of.logits[slot] for slot in slots)
+        forward, backward = (
+            sum(table[slot] for slot in slots) for table in (prices.forward, prices.backward)
+        )
+        found.append(Share(start, stop - start, work, kept, forward, backward))
+    return tuple(found)
+
+
+def _alone(lengths: Sequence[int], layout: Layout) -> Layout:
+    """A microbatch that is cut so, and beside it, where another is longer, that one: the unit clock counts by it."""
+    splits = [tuple(lengths)]
+    if layout.longest > sum(lengths):
+        splits.append((layout.longest,))
+    first, *others = layout.directions
+    return replace(
+        layout,
+        sequences=tuple(map(sum, splits)),
+        splits=tuple(splits),
+        directions=(
+            replace(first, microbatches=tuple(range(len(splits)))),
+            *(replace(other, microbatches=()) for other in others),
+        ),
+    )
 
 
 def balanced(layout: Layout, costs: CostModel) -> tuple[int, ...]:

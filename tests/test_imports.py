@@ -25,6 +25,7 @@ LAYERS = (
     ("explain", "difference"),
     ("design",),
     ("search", "interchange", "export", "lessons"),
+    ("editing", "comparison", "playback", "journal"),
     ("tui",),
     ("cli",),
 )

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 REST = Design()
 """The knobs at rest."""
 
+ALTERNATE = "alternate"
+"""The word for directions at rest."""
+
 GeneratorName = Annotated[str | None, typer.Argument(metavar="GENERATOR", help="see --list")]
 Listing = Annotated[bool, typer.Option("--list", help="name the generators, and the knobs of each")]
 
@@ -64,6 +67,10 @@ RanksOfDevices = Annotated[
     Any,
     knob("RANKS", listed, "device d on rank d", f"{', '.join(MAPPINGS)}, {BEST}, or the rank of each device"),
 ]
+Directions = Annotated[
+    str | None,
+    knob("WAYS", str, ALTERNATE, "which way each microbatch goes: 0 down, 1 up, such as 0110"),
+]
 Multiple = Annotated[
     int | None,
     knob("TOKENS", whole, REST.multiple, "of which compute and time put the borders on multiples"),
@@ -102,6 +109,7 @@ def new(
     unit_microbatches: UnitMicrobatches = None,
     budget: Budget = None,
     costs: CostsOfOrder = None,
+    directions: Directions = None,
     output: Output = None,
     json: Json = False,
 ) -> Exit:
@@ -126,6 +134,7 @@ def new(
         "unit_microbatches": unit_microbatches,
         "budget": budget,
         "costs": costs,
+        "directions": None if directions == ALTERNATE else directions,
     }
     given = {name: value for name, value in knobs.items() if value is not None}
     chosen = Design(generator, **given)
@@ -153,7 +162,8 @@ def _list(generators: list[Generator], json: bool) -> None:
 def own_knobs(generator: Generator) -> list[str]:
     """The flags that not every generator has."""
     cutting = ["--subsequences", "--split", "--multiple", "--costs"] if generator.cuts else []
-    return cutting + (["--budget", "--unit-microbatches"] if generator.budgeted else [])
+    opposed = ["--directions"] if generator.directions > 1 else []
+    return cutting + opposed + (["--budget", "--unit-microbatches"] if generator.budgeted else [])
 
 
 def described(generator: Generator) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from .fitting import (
     cut,
     even_devices,
     fit,
+    half_each_way,
     in_groups,
     in_pairs,
     stages_per_device,
@@ -25,13 +26,15 @@ def make(request: Request) -> Schedule:
     """U units of P microbatches, P/2 each way, one after the other.
 
     Idle (P-2)(U+1)/2 per device, so P-2 at M = P; peak from (3P+2)/4 on the outer devices to P on the inner ones.
-    Raises Refusal for an odd P, subsequences, other than two stages per device and direction, or M no multiple of P.
+    Raises Refusal for an odd P, subsequences, other than two stages per device and direction, directions of unlike
+    numbers, or M no multiple of P.
     """
     rules = (even_devices, stages_per_device(2), whole_microbatches, _units)
     fit("bitpipe", request, rules, (in_pairs, cut("seq1f1b"), whole("1f1b")))
+    half_each_way("bitpipe", request)
     devices = tuple(range(request.num_devices))
     layout = request.layout(opposed(request, devices + devices[::-1]))
-    program = tuple(_program(request.num_devices, request.num_microbatches, device) for device in devices)
+    program = tuple(_program(request.num_devices, request.ways, device) for device in devices)
     return Schedule(shape_name("bitpipe", request), layout, program)
 
 
@@ -39,8 +42,10 @@ def _units(shape: Shape) -> Misfit | None:
     return in_groups(shape, shape.devices)
 
 
-def _program(num_devices: int, num_microbatches: int, device: int) -> tuple[Action, ...]:
-    half, units = num_devices // 2, range(num_microbatches // num_devices)
+def _program(
+    num_devices: int, ways: tuple[tuple[int, ...], tuple[int, ...]], device: int
+) -> tuple[Action, ...]:
+    half, units = num_devices // 2, range(len(ways[0]) * 2 // num_devices)
     own = 0 if device < half else 1
     legs = [_leg(num_devices, device, direction, leg) for direction in (own, 1 - own) for leg in (0, 1)]
     # From the middle of the pipeline outwards 1, 2, ...: so many microbatches start before the other direction's.
@@ -48,8 +53,8 @@ def _program(num_devices: int, num_microbatches: int, device: int) -> tuple[Acti
     own_first, own_second, other_first, other_second = legs
     there = _visits(half, steps, own_first, own_second, other_first, other_second)
     back = _visits(half, steps, own_second, own_first, other_second, other_first)
-    forwards = (Action(stage, "F", m + unit * num_devices) for unit in units for stage, m in there)
-    backwards = (Action(stage, "B", m + unit * num_devices) for unit in units for stage, m in back)
+    forwards = (Action(stage, "F", ways[way][unit * half + i]) for unit in units for (stage, way), i in there)
+    backwards = (Action(stage, "B", ways[way][unit * half + i]) for unit in units for (stage, way), i in back)
 
     warm_up = num_devices + half + min(device, num_devices - 1 - device)
     rest = 2 * num_devices - warm_up
@@ -74,21 +79,19 @@ def _leg(num_devices: int, device: int, direction: int, leg: int) -> Leg:
 
 def _visits(
     half: int, steps: int, own_first: Leg, own_second: Leg, other_first: Leg, other_second: Leg
-) -> list[tuple[int, int]]:
-    """Stage and microbatch of a unit's forwards in their order; of its backwards, where the legs are exchanged."""
+) -> list[tuple[Leg, int]]:
+    """A unit's forwards in their order, or its backwards where the legs are exchanged.
 
-    def visit(leg: Leg, index: int) -> tuple[int, int]:
-        stage, direction = leg
-        return stage, 2 * index + direction
-
-    order = [visit(own_first, i) for i in range(steps)]
+    Each is a leg, and which of the unit's microbatches in that direction it is.
+    """
+    order = [(own_first, i) for i in range(steps)]
     for i in range(half - steps):
-        order += (visit(other_first, i), visit(own_first, steps + i))
+        order += ((other_first, i), (own_first, steps + i))
     for i in range(steps):
-        order += (visit(other_first, half - steps + i), visit(other_second, i))
+        order += ((other_first, half - steps + i), (other_second, i))
     for i in range(half - steps):
-        order += (visit(own_second, i), visit(other_second, steps + i))
-    return order + [visit(own_second, i) for i in range(half - steps, half)]
+        order += ((own_second, i), (other_second, steps + i))
+    return order + [(own_second, i) for i in range(half - steps, half)]
 
 
 def _take(actions: Iterator[Action], count: int) -> list[Action]:

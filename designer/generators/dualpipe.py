@@ -14,6 +14,7 @@ from .fitting import (
     cut,
     even_devices,
     fit,
+    half_each_way,
     in_pairs,
     stages_per_device,
     whole,
@@ -30,10 +31,11 @@ def make(request: Request) -> Schedule:
     F&B = F + B. Written one after the other, what the F makes leaves when F ends, and half of that is left: P/2-1 per
     device. Peak min(P+1, M).
     Raises Refusal for an odd P or M, fewer than 2P-2 microbatches (DeepSeek's own engine asks for 2P; the order with
-    two fewer is whole), subsequences, or more stages per device and direction than one.
+    two fewer is whole), subsequences, directions of unlike numbers, or more stages per device and direction than one.
     """
     rules = (even_devices, stages_per_device(1), whole_microbatches, _enough, _both_ways)
     fit("dualpipe", request, rules, (in_pairs, cut("seq1f1b-zb"), whole("zb-h1")))
+    half_each_way("dualpipe", request)
     num_devices, each_way = request.num_devices, request.num_microbatches // 2
     layout = request.layout(opposed(request, tuple(range(num_devices))))
 

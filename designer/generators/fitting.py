@@ -100,6 +100,16 @@ def even_devices(shape: Shape) -> Misfit | None:
     )
 
 
+def half_each_way(name: str, request: Request) -> None:
+    """Raises Refusal where the generator `name` would send two or more microbatches more one way than the other."""
+    down, up = map(len, request.ways)
+    if abs(down - up) > 1:
+        raise Refusal(
+            f"{name} sends half of the microbatches each way, not {down} down and {up} up: "
+            "use --directions with as many 0 as 1, or bsipipe"
+        )
+
+
 def in_groups(shape: Shape, size: int) -> Misfit | None:
     """The rule of whole groups of `size` microbatches."""
     below, rest = divmod(shape.microbatches, size)

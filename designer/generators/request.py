@@ -17,6 +17,9 @@ class Refusal(ValueError):
 EFFORT = 2**18
 """Enough to try every rule on most shapes, in a second or a few."""
 
+QUICK = 2**13
+"""Enough for one or a few rules: what a trial takes, or a first answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -36,11 +39,20 @@ class Request:
     budget: float | None = None
     costs: CostModel = unit
     ranks: tuple[int, ...] | None = None
+    directions: tuple[int, ...] | None = None
+    """Of each microbatch, where there are two: 0 down, 1 up. None alternates."""
     effort: int = EFFORT
 
     @property
     def num_microbatches(self) -> int:
         return len(self.sequences)
+
+    @property
+    def ways(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The microbatches that go down, and those that go up."""
+        travels = self.directions or [m % 2 for m in range(self.num_microbatches)]
+        down, up = (tuple(m for m, way in enumerate(travels) if way == number) for number in (0, 1))
+        return down, up
 
     def layout(self, directions: Sequence[Direction]) -> Layout:
         """The layout of this shape in the given directions. Raises Refusal for layers of another number of stages."""
@@ -81,13 +93,10 @@ def straight(request: Request) -> Direction:
 
 
 def opposed(request: Request, placement: tuple[int, ...]) -> tuple[Direction, Direction]:
-    """Down by `placement`, up by its mirror; the microbatches alternate."""
-    count, last = request.num_microbatches, request.num_devices - 1
-    mirror = tuple(last - device for device in placement)
-    return (
-        Direction("down", placement, tuple(range(0, count, 2))),
-        Direction("up", mirror, tuple(range(1, count, 2))),
-    )
+    """Down by `placement`, up by its mirror."""
+    down, up = request.ways
+    mirror = tuple(request.num_devices - 1 - device for device in placement)
+    return Direction("down", placement, down), Direction("up", mirror, up)
 
 
 Cell = tuple[int | None, int | None]

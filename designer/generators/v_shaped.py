@@ -31,7 +31,7 @@ def there_and_back(num_devices: int) -> tuple[int, ...]:
 
 
 def opposing_vs(request: Request) -> tuple[Direction, Direction]:
-    """Down: a V; up: its mirror, from device P-1 to device 0 and back again. Microbatches alternate."""
+    """Down: a V; up: its mirror, from device P-1 to device 0 and back again."""
     return opposed(request, there_and_back(request.num_devices))
 
 

@@ -15,6 +15,7 @@ from contraflow.designer.design import BALANCED, Design, DesignError, Preview, c
 from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.generators import GENERATORS
 from contraflow.designer.generators.concatenation import least_budget
+from contraflow.designer.generators.request import QUICK
 from contraflow.designer.topology import BEST
 
 from .judge import Cap, Judge
@@ -31,9 +32,6 @@ KNOBS = {
     "ranks": "which rank plays which device",
 }
 """What can be freed, as `--free` names it."""
-
-QUICK = 2**13
-"""Effort of a trial; what is kept is made with the whole effort."""
 
 SPARE = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Budgets beyond the least, in whole microbatches."""

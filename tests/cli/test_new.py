@@ -76,6 +76,20 @@ def test_layers_reach_the_file(contraflow: Callable[..., Any]) -> None:
     assert contraflow("new", "1f1b", "--layers", "7,9,9,7").json["layers"] == [7, 9, 9, 7]
 
 
+def test_directions_reach_the_file(contraflow: Callable[..., Any]) -> None:
+    made = contraflow("new", "bsipipe", "--directions", "00011").json
+    assert [way["microbatches"] for way in made["directions"]] == [[0, 1, 2], [3, 4]]
+    assert made["microbatches"] == 5
+    assert contraflow("new", "chimera", "--directions", "alternate").out == contraflow("new", "chimera").out
+    refused = contraflow("new", "1f1b", "--directions", "0101")
+    assert (refused.code, refused.out) == (2, "")
+    assert "1f1b sends all microbatches one way: --directions is for chimera" in refused.err
+    described = {entry["name"]: entry["knobs"] for entry in contraflow("new", "--list", "--json").json}
+    assert [name for name, knobs in described.items() if "--directions" in knobs] == [
+        name for name, kind in GENERATORS.items() if kind.directions == 2
+    ]
+
+
 def test_a_knob_that_changes_nothing_is_pointed_out(contraflow: Callable[..., Any]) -> None:
     made = contraflow("new", "gpipe", "--budget", "3")
     assert made.code == 0

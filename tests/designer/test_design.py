@@ -13,14 +13,24 @@ from hypothesis import strategies as st
 from contraflow.designer import costs, splits
 from contraflow.designer.costs.presets import MODELS
 from contraflow.designer.costs.unit import unit
-from contraflow.designer.design import Design, DesignError, carried, from_knobs, knobs, make, parted, preview
+from contraflow.designer.design import (
+    Design,
+    DesignError,
+    carried,
+    efforts,
+    from_knobs,
+    knobs,
+    make,
+    parted,
+    preview,
+)
 from contraflow.designer.format import file
 from contraflow.designer.format.check import check
 from contraflow.designer.format.fault import InvalidScheduleError
 from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.generators import GENERATORS
 
-DESIGNS = st.builds(
+IN_TURN = st.builds(
     Design,
     generator=st.sampled_from(sorted(GENERATORS)),
     devices=st.integers(1, 4),
@@ -36,6 +46,16 @@ DESIGNS = st.builds(
     budget=st.none() | st.floats(0, 9),
     costs=st.none() | st.sampled_from(["unit", "work:gpt-7b", "llama3-8b-h100"]),
 )
+
+
+def sent(design: Design, ways: str | None) -> Design:
+    """The design with its microbatches sent so, where there are two directions."""
+    if ways is None or design.kind.directions == 1:
+        return design
+    return replace(design, directions=ways[: design.microbatches])
+
+
+DESIGNS = st.builds(sent, IN_TURN, st.none() | st.text("01", min_size=5, max_size=5))
 
 
 def assert_one_line(error: Exception) -> None:
@@ -78,6 +98,45 @@ def test_an_edited_program_has_parted_from_its_knobs() -> None:
     (first, second, *rest), other = schedule.program
     assert parted(replace(schedule, program=((second, first, *rest), other)), design)
     assert parted(schedule, Design(generator="no such"))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in GENERATORS.items() if kind.directions == 2])
+def test_other_directions_only_rename_the_microbatches_of_a_balanced_order(name: str) -> None:
+    base = make(Design(name, microbatches=8))
+    other = make(Design(name, microbatches=8, directions="00110110"))
+    assert check(other) == []
+    assert [way.microbatches for way in other.layout.directions] == [(0, 1, 4, 7), (2, 3, 5, 6)]
+    assert make(replace(carried(other) or Design(), microbatches=None)).program == other.program
+    renamed = {old: new for way in (0, 1) for old, new in zip(*both(base, other, way), strict=True)}
+    assert other.program == tuple(
+        tuple(action._replace(microbatch=renamed[action.microbatch]) for action in program)
+        for program in base.program
+    )
+
+
+def both(base: Schedule, other: Schedule, way: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The microbatches of a direction in two schedules."""
+    return base.layout.directions[way].microbatches, other.layout.directions[way].microbatches
+
+
+@pytest.mark.parametrize("name", ["bsipipe", "bsipipe-zb"])
+@pytest.mark.parametrize("directions", ["0000", "01111", "1", "1000000"])
+def test_list_scheduled_orders_take_any_directions(name: str, directions: str) -> None:
+    schedule = make(Design(name, subsequences=2, directions=directions))
+    shown = preview(schedule, unit)
+    assert schedule.layout.num_microbatches == len(directions)
+    assert schedule.layout.direction_of == tuple(map(int, directions))
+    assert shown.peak <= 2.5
+
+
+def test_a_quick_answer_is_tried_first_only_where_the_best_takes_long() -> None:
+    quick, best = efforts(Design("bsipipe"))
+    assert quick < best
+    design = Design("bsipipe", devices=8, microbatches=8, subsequences=4)
+    first, last = (preview(make(design, effort), unit) for effort in (quick, best))
+    assert last.makespan <= first.makespan
+    assert make(design, best) == make(design)
+    assert len(efforts(Design("seq1f1b"))) == 1
 
 
 def test_a_file_without_knobs_of_ours_carries_none() -> None:
@@ -147,6 +206,20 @@ def test_a_split_of_equal_compute_is_of_a_model_file_whatever_its_name(tmp_path:
         (Design(generator="bsipipe", devices=3), "use 2 or 4, or seq1f1b"),
         (Design(generator="bsipipe", budget=float("inf")), "--budget is inf"),
         (Design(budget=float("nan")), "--budget is nan"),
+        (Design(directions="0101"), "seq1f1b sends all microbatches one way: --directions is for chimera, "),
+        (Design("bsipipe", directions="012"), "--directions is '012'; a digit for each microbatch"),
+        (Design("bsipipe", directions="down"), "--directions is 'down'"),
+        (
+            Design("bsipipe", microbatches=3, directions="0101"),
+            "--directions lists 4 microbatches where --microbatches asks for 3",
+        ),
+        (
+            Design("chimera", directions="0001"),
+            "chimera sends half of the microbatches each way, not 3 down and 1 up: use --directions with as many 0 "
+            "as 1, or bsipipe",
+        ),
+        (Design("bitpipe", directions="0111"), "not 1 down and 3 up"),
+        (Design("dualpipe", directions="111111"), "not 0 down and 6 up"),
         (Design(devices=10**6, microbatches=10**6), "at most 1000000 are made"),
     ],
 )

@@ -180,3 +180,70 @@ def test_costs_without_a_model_balance_nothing() -> None:
     layout = Layout(2, (8,), ((8,),), (Direction("down", (0, 1), (0,)),))
     with pytest.raises(costs.CostError, match="unit knows no model to balance"):
         splits.balanced(layout, costs.named("unit"))
+
+
+@given(
+    st.lists(st.integers(1, 999), min_size=2, max_size=6),
+    st.data(),
+    st.integers(-3000, 3000),
+    st.sampled_from([1, 64, 128]),
+)
+def test_a_moved_border_leaves_every_subsequence_tokens(
+    lengths: list[int], data: st.DataObject, by: int, multiple: int
+) -> None:
+    border = data.draw(st.integers(0, len(lengths) - 2))
+    moved = splits.border_moved(lengths, border, by, multiple)
+    assert sum(moved) == sum(lengths)
+    assert min(moved) >= 1
+    for index in range(len(lengths)):
+        assert index in (border, border + 1) or moved[index] == lengths[index]
+    before, old, behind = sum(lengths[:border]), sum(lengths[: border + 1]), sum(lengths[: border + 2])
+    place = before + moved[border]
+    # Of all places that keep both neighbours, multiples before others, none is nearer to what was asked.
+    places = range(before + 1, behind)
+    best = [token for token in places if token % multiple == 0] or places
+    assert place in best
+    assert abs(place - (old + by)) == min(abs(token - (old + by)) for token in best)
+
+
+def test_borders_stop_one_multiple_before_their_neighbours() -> None:
+    even = (256, 256, 256, 256)
+    assert splits.border_moved(even, 0, 128) == (384, 128, 256, 256)
+    assert splits.border_moved(even, 0, 9999) == (384, 128, 256, 256)
+    assert splits.border_moved(even, 2, -9999) == (256, 256, 128, 384)
+    assert splits.border_moved((5, 5), 0, -9) == (1, 9)
+    assert splits.border_moved((100, 156), 0, 1) == (128, 128)
+
+
+def straight(num_devices: int, *lengths: tuple[int, ...]) -> Layout:
+    direction = Direction("down", tuple(range(num_devices)), tuple(range(len(lengths))))
+    return Layout(num_devices, tuple(map(sum, lengths)), lengths, (direction,))
+
+
+def test_shares_of_even_subsequences_are_even_in_tokens_and_uneven_in_work() -> None:
+    layout = straight(4, (32768,) * 4)
+    found = splits.shares(layout.splits[0], layout, costs.named("llama3-8b-h100"))
+    assert [share.start for share in found] == [0, 32768, 65536, 98304]
+    assert [round(share.work or 0, 3) for share in found] == [0.117, 0.206, 0.294, 0.383]
+    assert sum(share.work or 0 for share in found) == pytest.approx(1)
+    times = [share.forward for share in found]
+    assert times == sorted(times)
+    assert times[0] < times[-1] < found[-1].backward
+    assert all(share.bytes == pytest.approx(found[0].bytes, rel=1e-6) for share in found)
+
+
+def test_shares_on_the_unit_clock_know_tokens_alone() -> None:
+    layout = straight(2, (3, 1), (8,))
+    [first, second] = splits.shares((3, 1), layout, costs.named("unit"))
+    # A forward of the longest through one device takes 1, and there are two.
+    assert (first.forward, first.backward, second.forward) == (0.75, 1.5, 0.25)
+    assert (first.work, first.bytes) == (None, None)
+
+
+def test_shares_are_what_the_stages_of_the_layout_take() -> None:
+    layout = straight(4, (1024, 512, 512), (1024, 512, 512))
+    model = costs.named("llama3-1b-h100")
+    prices = model(layout)
+    for index, share in enumerate(splits.shares(layout.splits[1], layout, model)):
+        slots = [layout.slot(stage, 1, index) for stage in range(4)]
+        assert share.forward == pytest.approx(sum(prices.forward[slot] for slot in slots))
