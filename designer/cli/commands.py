@@ -12,6 +12,7 @@ from .output import narrate, put
 COMMANDS = {
     "new": "write a schedule file: a generator's order for the knobs given",
     "design": "the terminal UI",
+    "recover": "unsaved work that a crash of the terminal UI left behind",
     "show": "the Gantt chart and the memory as text, as wide as the terminal",
     "check": "every fault of a schedule file, at once, each with its place",
     "simulate": "makespan, idle time and peak memory, device by device",

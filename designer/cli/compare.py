@@ -25,6 +25,7 @@ RanksTried = Annotated[
 
 def compare(files: Files, costs: Costs = "unit", ranks: RanksTried = None, json: Json = False) -> Exit:
     """Schedules side by side on one clock; speed-ups are relative to the first."""
+    from contraflow.designer.comparison import unlike
     from contraflow.designer.costs import named
 
     from . import report
@@ -49,6 +50,6 @@ def compare(files: Files, costs: Costs = "unit", ranks: RanksTried = None, json:
     else:
         captions = dict.fromkeys(shown.caption for shown in previews)
         draw(report.comparison_table(names, previews), "", *captions)
-    for warning in report.unlike(previews):
+    for warning in unlike(previews):
         narrate(warning)
     return Exit.FINE

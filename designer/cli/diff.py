@@ -34,6 +34,7 @@ def diff(before: Before, after: After, costs: Costs = "unit", json: Json = False
     As few actions as possible count as moved: all others kept their order on their device. In a git repository,
     git difftool -x 'contraflow diff' compares the versions of a file.
     """
+    from contraflow.designer.comparison import unlike
     from contraflow.designer.costs import named
     from contraflow.designer.difference import difference
 
@@ -55,7 +56,7 @@ def diff(before: Before, after: After, costs: Costs = "unit", json: Json = False
             captions = dict.fromkeys(preview.caption for preview in shown)
             names = report.short_names([before, after])
             draw("", report.comparison_table(names, shown), "", *captions)
-    for warning in report.unlike(shown):
+    for warning in unlike(shown):
         narrate(warning)
     return Exit.FINE if found.same_program and not found.fields else Exit.FINDINGS
 

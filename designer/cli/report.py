@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,24 +179,6 @@ def short_names(files: Sequence[Path]) -> list[str]:
     return [os.path.relpath(file, common).removesuffix(".schedule.json") for file in files]
 
 
-def unlike(previews: Sequence[Preview]) -> Iterator[str]:
-    """Why the makespans of these schedules are not of the same work, or not on one clock."""
-    layouts = [shown.schedule.layout for shown in previews]
-    tokens = [sum(layout.sequences) for layout in layouts]
-    if len(set(tokens)) > 1:
-        yield f"the schedules train on different numbers of tokens ({_listed(tokens)}): their work is not the same"
-    if previews[0].timeline.prices.clock == "unit":
-        for what, values in (
-            ("devices", [layout.num_devices for layout in layouts]),
-            ("tokens in a microbatch", [layout.longest for layout in layouts]),
-        ):
-            if len(set(values)) > 1:
-                yield (
-                    f"the schedules have different numbers of {what} ({_listed(values)}), so 1 is not the same time "
-                    "for each; --costs MODEL-HARDWARE puts them on one clock"
-                )
-
-
 def times(previews: Sequence[Preview], values: Sequence[float]) -> tuple[str, list[str]]:
     """Times on the clock that these previews share: the unit that fits all of them, and the numbers."""
     longest = max(shown.makespan for shown in previews)
@@ -216,7 +198,3 @@ def plain_table(*heads: str) -> Table:
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     return table
-
-
-def _listed(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from contraflow.designer.format.graph import NONE
@@ -11,8 +12,9 @@ from contraflow.designer.simulate import Timeline
 
 from . import lanes, waits
 from .idle import CAUSES, Gap, Idle, by_device, gaps, gate
+from .spans import Span, spans
 
-__all__ = ["CAUSES", "Explanation", "Gap", "Idle", "Link", "Why", "explain"]
+__all__ = ["CAUSES", "Explanation", "Gap", "Idle", "Link", "Span", "Why", "explain"]
 
 Why = Literal["order", "input", "queue", "reduction"]
 """`order`: the action before it on its device. `input`: what made its input, and the message's way. `queue`: its
@@ -27,7 +29,7 @@ class Link(NamedTuple):
     why: Why
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation:
     """Of every node of the timeline's graph: what bound its start, and how much later it could be."""
 
@@ -48,6 +50,11 @@ class Explanation:
     gaps: Mapping[int, Gap]
     """Why the device was idle right before a compute, where it was."""
     idle: tuple[Idle, ...]
+
+    @cached_property
+    def spans(self) -> tuple[tuple[Span, ...], ...]:
+        """Every device's idle time on the clock, span by span, each with its cause."""
+        return spans(self.timeline, self.gaps)
 
     def why(self, node: int) -> Why:
         """How `node` is bound to `binding[node]`."""

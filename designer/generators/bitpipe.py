@@ -26,8 +26,8 @@ def make(request: Request) -> Schedule:
     """U units of P microbatches, P/2 each way, one after the other.
 
     Idle (P-2)(U+1)/2 per device, so P-2 at M = P; peak from (3P+2)/4 on the outer devices to P on the inner ones.
-    Raises Refusal for an odd P, subsequences, other than two stages per device and direction, directions of unlike
-    numbers, or M no multiple of P.
+    Raises Refusal for an odd P, subsequences, other than two stages per device and direction, unequal directions,
+    or M no multiple of P.
     """
     rules = (even_devices, stages_per_device(2), whole_microbatches, _units)
     fit("bitpipe", request, rules, (in_pairs, cut("seq1f1b"), whole("1f1b")))

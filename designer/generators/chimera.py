@@ -25,8 +25,8 @@ def make(request: Request) -> Schedule:
 
     With U units idle (P-2)(U+1) per device, so 2(P-2) at M = P; with M < P, which is a smaller unit, 3P - 4 - M for
     even M and 2 more for odd M. Peak min(P, M) on the inner devices, at most P/2 + 1 on the outer ones.
-    Raises Refusal for an odd P, subsequences, more stages per device and direction than one, directions of unlike
-    numbers, or M > P that is no multiple of P: a smaller unit behind a whole one idles longer than 1f1b.
+    Raises Refusal for an odd P, subsequences, more stages per device and direction than one, unequal directions,
+    or M > P that is no multiple of P: a smaller unit behind a whole one idles longer than 1f1b.
     """
     rules = (even_devices, stages_per_device(1), whole_microbatches, _units)
     fit("chimera", request, rules, (in_pairs, cut("seq1f1b"), whole("1f1b")))

@@ -31,7 +31,7 @@ def make(request: Request) -> Schedule:
     F&B = F + B. Written one after the other, what the F makes leaves when F ends, and half of that is left: P/2-1 per
     device. Peak min(P+1, M).
     Raises Refusal for an odd P or M, fewer than 2P-2 microbatches (DeepSeek's own engine asks for 2P; the order with
-    two fewer is whole), subsequences, directions of unlike numbers, or more stages per device and direction than one.
+    two fewer is whole), subsequences, unequal directions, or more stages per device and direction than one.
     """
     rules = (even_devices, stages_per_device(1), whole_microbatches, _enough, _both_ways)
     fit("dualpipe", request, rules, (in_pairs, cut("seq1f1b-zb"), whole("zb-h1")))

@@ -47,6 +47,8 @@ EARLIER = "The action under the cursor one place earlier on its device"
 LATER = "The action under the cursor one place later on its device"
 ON_CHART = ("move_action", "other_way", "halve")
 """Actions that mean what the chart's cursor points at."""
+ON_DESIGN = ("save", "save_as", "reload", "undo", "redo", "area", "other_side", "pin", "search", "export")
+"""Actions that mean the design, and want it in view."""
 
 
 class Designer(Editing, Exporting, Searching, Endings):
@@ -128,6 +130,8 @@ class Designer(Editing, Exporting, Searching, Endings):
         self.set_interval(LOOK, self.look_at_disk)
         if self.faults is not None:
             self.show_faults(self.faults)
+        else:
+            self.offer_recovery()
 
     def on_resize(self, event: events.Resize) -> None:
         columns, rows = event.size
@@ -142,6 +146,8 @@ class Designer(Editing, Exporting, Searching, Endings):
     # What the status line says
 
     def watch_session(self, old: Session, new: Session) -> None:
+        if (old.draft, old.saved, old.refusal) != (new.draft, new.saved, new.refusal):
+            self.note(new)
         if new.refusal and new.refusal != old.refusal:
             self.say(new.refusal)
         elif old.draft is not new.draft:
@@ -217,13 +223,7 @@ class Designer(Editing, Exporting, Searching, Endings):
         if action in ON_CHART:
             return isinstance(self.focused, Gantt)
         # A file's faults hide the design: what would change it unseen waits.
-        return len(self.screen_stack) == 1 or action in (
-            "help",
-            "quit",
-            "open",
-            "command_palette",
-            "next_theme",
-        )
+        return len(self.screen_stack) == 1 or action not in ON_DESIGN
 
     def get_key_display(self, binding: Binding) -> str:
         shown = super().get_key_display(binding)
@@ -283,5 +283,7 @@ def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> int:
     """Open the interface, and come back with an exit code when it is closed."""
     designer = opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ)
     designer.run()
+    if not designer.last_words or not designer.session.dirty:
+        designer.journal.close()
     designer.speak()
     return designer.return_code or 0

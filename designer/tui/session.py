@@ -229,6 +229,11 @@ def reloaded(session: Session, draft: Draft) -> Session:
     return replace(followed(session, draft, session.turned), saved=draft)
 
 
+def recovered(session: Session, draft: Draft, path: Path | None) -> Session:
+    """Work that an earlier session left unsaved takes the place of the present draft."""
+    return replace(followed(session, draft, session.turned), path=path or session.path)
+
+
 def capped(session: Session, cap: str) -> Session:
     """Another memory cap, or none; the design stays as it is."""
     return replace(session, cap=cap, refusal="" if session.turned == "cap" else session.refusal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from statistics import fmean
 
@@ -249,3 +250,25 @@ def test_a_reduction_that_ends_last_is_critical() -> None:
     assert graph.device[found.critical[1].node] == 1
     assert found.floats[3] == pytest.approx(11 - 0.25 - 4)
     assert found.idle[0].drain == 5
+
+
+@given(SCHEDULES, SEEDS)
+def test_spans_are_all_idle_time_in_order_by_its_causes(schedule: Schedule, seed: int) -> None:
+    shown = timeline(schedule, seed)
+    found = explain(shown)
+    for device, spans in enumerate(found.spans):
+        low, high = shown.graph.first[device : device + 2]
+        busy = [(shown.start[n], shown.end[n]) for n in range(low, high) if shown.graph.slot[n] != NONE]
+        pieces = sorted([*busy, *((span.start, span.end) for span in spans)])
+        # Together with the computes they fill the device's time, without a hole or an overlap.
+        assert pieces[0][0] == 0
+        assert max(pieces)[1] == shown.makespan
+        for (_, end), (start, _) in pairwise(pieces):
+            assert start == end
+        sums = dict.fromkeys(CAUSES, 0.0)
+        for span in spans:
+            sums[span.cause] += span.end - span.start
+            assert span.node == NONE or shown.start[span.node] >= span.end
+        wanted = found.idle[device].by_cause()
+        wanted["data"] += wanted.pop("imbalance")
+        assert {cause: sums[cause] for cause in wanted} == pytest.approx(wanted, abs=1e-9)

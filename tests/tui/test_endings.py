@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from contraflow.designer import journal
+from contraflow.designer.design import Design, make
+
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform == "win32", reason="needs a pty")]
 
 ALTERNATE, BACK = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -94,11 +97,16 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_gives_the_terminal_back(terminal: Terminal, number: signal.Signals) -> None:
-    terminal.keys("+")
+def test_a_signal_gives_the_terminal_back_and_the_work_is_there(
+    terminal: Terminal, number: signal.Signals, tmp_path: Path
+) -> None:
+    terminal.keys("\x1b[B+")
     terminal.wait_for(b"untitled*")
     terminal.process.send_signal(number)
     assert terminal.end() == 128 + number
+    # What the knobs said is there again.
+    [left] = journal.lost(tmp_path / "contraflow" / "journals")
+    assert left.schedule() == make(Design(devices=5))
     assert terminal.seen.rindex(BACK) > terminal.seen.rindex(ALTERNATE)
     assert termios.tcgetattr(terminal.slave) == terminal.before
     words = terminal.seen[terminal.seen.rindex(BACK) :].decode()
@@ -143,6 +151,7 @@ def test_a_fault_of_ours_gives_the_terminal_back_and_names_the_log(tmp_path: Pat
     assert "contraflow recover" in words
     assert "Traceback" not in words
     assert "forced here" in log.read_text()
+    assert len(journal.lost(tmp_path / "contraflow" / "journals")) == 1
     terminal.close()
 
 
