@@ -38,8 +38,8 @@ from .split_bar import SplitBar
 from .status import Status
 from .style import AREAS_STYLE
 from .tabs import AREAS, Tabs
+from .telling import Telling
 from .themes import DARK, THEMES, next_theme
-from .view import described
 
 MIN_COLUMNS, MIN_ROWS = 60, 16
 
@@ -51,7 +51,7 @@ ON_DESIGN = ("save", "save_as", "reload", "undo", "redo", "area", "other_side", 
 """Actions that mean the design, and want it in view."""
 
 
-class Designer(Editing, Exporting, Searching, Endings):
+class Designer(Editing, Exporting, Searching, Telling, Endings):
     """The areas of the screen, and the keys that work in all of them."""
 
     TITLE = "Contraflow"
@@ -150,31 +150,17 @@ class Designer(Editing, Exporting, Searching, Endings):
             self.note(new)
         if new.refusal and new.refusal != old.refusal:
             self.say(new.refusal)
-        elif old.draft is not new.draft:
+        elif old.draft is not new.draft or old.picture is not new.picture:
             self.say(self.resting_status())
-
-    def resting_status(self) -> str:
-        """What the status line says while nothing is pointed at."""
-        if self.session.draft.parted:
-            return f"{self.name_of_file} has parted from its knobs: turning one makes another program"
-        focused = self.screen_stack[0].focused
-        return focused.knob.meaning if isinstance(focused, KnobLine) else ""
-
-    @on(Gantt.Pointed)
-    def describe(self, event: Gantt.Pointed) -> None:
-        picture = self.session.picture
-        if picture is not None and event.place is not None:
-            words = described(picture.chart, event.place)
-            self.say(words)
-            self.query_one("#details", Static).update(words.replace(": ", "\n", 1).replace(", ", "\n"))
-        else:
-            self.say(self.resting_status())
+        if new.pinned and (old.pinned, old.picture) != (new.pinned, new.picture):
+            self.tell_details()
 
     # Areas
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         area = area_of(event.widget)
-        if area is not None and not self.small:
+        # The details are read while the chart has the focus.
+        if area is not None and not self.small and (self.area, area) != ("details", "chart"):
             self.area = area
         if isinstance(event.widget, KnobLine):
             self.say(self.resting_status())

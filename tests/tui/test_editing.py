@@ -129,8 +129,10 @@ def test_a_is_pinned_and_let_go() -> None:
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
         assert "A is seq1f1b" in await press(designer, pilot, "f7")
         a = designer.session.picture
-        await press(designer, pilot, "plus")
+        shown = await press(designer, pilot, "down", "plus")
         assert designer.session.pinned is a
+        assert "makespan 14.25 to 15, bubble 15.8 % to 20.0 %, peak 1.75 to 2" in shown
+        assert "device 4  - to 1" in await press(designer, pilot, "f4")
         await press(designer, pilot, "f3", "a")
         assert designer.session.pinned is None
 
