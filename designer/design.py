@@ -19,7 +19,7 @@ from .costs.prices import CostModel
 from .explain import Explanation, explain
 from .format.check import check
 from .format.fault import InvalidScheduleError
-from .format.graph import build
+from .format.graph import Graph, build
 from .format.lowering import with_reductions
 from .format.schedule import Layout, Schedule
 from .format.tables import ConfigError, from_table
@@ -289,6 +289,8 @@ class Preview:
     curves: tuple[Curve, ...]
     """Activation per device, in whole microbatches through a device's share."""
     costs: CostModel
+    graph: Graph
+    """Of the schedule's own program; the timeline's may hold reductions besides."""
 
     @cached_property
     def peak(self) -> float:
@@ -362,7 +364,5 @@ def preview(schedule: Schedule, cost_model: CostModel) -> Preview:
     if faults:
         raise InvalidScheduleError(schedule.name, faults)
     prices = cost_model(schedule.layout)
-    if any(prices.reduction):
-        graph = build(with_reductions(schedule))
-    timeline = simulate(graph, prices)
-    return Preview(schedule, timeline, activation_curves(timeline), cost_model)
+    timeline = simulate(build(with_reductions(schedule)) if any(prices.reduction) else graph, prices)
+    return Preview(schedule, timeline, activation_curves(timeline), cost_model, graph)

@@ -42,7 +42,7 @@ def moved(
 ) -> Schedule | Objection:
     """The action at `position` of a device `by` places later, or earlier where that is negative.
 
-    `graph` is that of the schedule; it spares building it anew.
+    `graph` is that of the schedule, such as its preview's; it spares building it anew.
     """
     program, target = schedule.program[device], position + by
     if not 0 <= target < len(program):

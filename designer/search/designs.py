@@ -183,13 +183,16 @@ def _alternatives(name: str, design: Design, free: Collection[str]) -> Iterator[
             yield from ({"budget": budget} for budget in _budgets(design.unit_microbatches))
     elif name == "directions":
         for kind in GENERATORS.values():
-            cut: dict[str, Any] = {} if kind.cuts else {"subsequences": None, "split": "even"}
+            lacking: dict[str, Any] = {} if kind.cuts else {"subsequences": None, "split": "even"}
+            if kind.directions == 1:
+                # Listed directions also say how many microbatches there are.
+                lacking |= {"directions": None, "microbatches": design.num_microbatches}
             budgets: Sequence[float | None] = (None,)
             if kind.budgeted:
                 own = _budgets(design.unit_microbatches)
                 budgets = own if "budget" in free else (design.budget,)
             for budget, stages in product(budgets, sorted({kind.stages_per_device, 2})):
-                yield {"generator": kind.name, "budget": budget, "stages_per_device": stages, **cut}
+                yield {"generator": kind.name, "budget": budget, "stages_per_device": stages, **lacking}
     elif name == "units":
         if design.kind.budgeted:
             for unit in (1, 2, 3):

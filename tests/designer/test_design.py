@@ -270,6 +270,7 @@ def test_reductions_count_where_they_are_priced() -> None:
     free = preview(schedule, lambda layout: replace(model(layout), reduction=[0.0] * layout.num_stages))
     assert shown.makespan > free.makespan
     assert [use.busy for use in shown.timeline.devices] == [use.busy for use in free.timeline.devices]
+    assert len(shown.timeline.graph.actions) > len(shown.graph.actions) == schedule.num_actions
 
 
 def test_a_schedule_with_faults_has_no_preview() -> None:

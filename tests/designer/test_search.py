@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contraflow.designer import costs
 from contraflow.designer.costs.unit import unit
-from contraflow.designer.design import Design, DesignError, Preview, make, preview
+from contraflow.designer.design import Design, DesignError, Preview, carried, make, preview
 from contraflow.designer.format.check import check
 from contraflow.designer.format.graph import build
 from contraflow.designer.format.schedule import Schedule
@@ -176,3 +176,15 @@ def test_knobs_that_are_none_and_files_without_knobs_are_refused() -> None:
         next(jointly(schedule, "unit", Cap(3), ["split"]))
     with pytest.raises(DesignError, match="only --free splits"):
         next(jointly(replace(schedule, design=None), "unit", Cap(3), ["budget"]))
+
+
+def test_directions_listed_by_hand_give_way_to_a_generator_that_has_one() -> None:
+    start = make(Design("bsipipe", subsequences=4, directions="00110"))
+    found = [
+        shown
+        for shown in designs(start, "unit", ("directions",), lambda shown: shown.peak <= 1.75, 0)
+        if shown is not None
+    ]
+    design = carried(found[-1].schedule)
+    assert design is not None
+    assert (design.generator, design.directions, design.num_microbatches) == ("seq1f1b-zb", None, 5)
