@@ -73,11 +73,11 @@ class Designer(Editing, Exporting, Searching, Telling, Endings):
         ),
         Binding("less_than_sign,shift+left", "move_action(-1)", "Earlier", key_display="<", tooltip=EARLIER),
         Binding("greater_than_sign,shift+right", "move_action(1)", "Later", key_display=">", tooltip=LATER),
+        Binding("d", "other_way", "Other way", tooltip="Send its microbatch in the other direction"),
+        Binding("w", "halve", "B / I W", tooltip="The backward in two halves, or whole again"),
         Binding(
-            "d", "other_way", "Other way", show=False, tooltip="Send its microbatch in the other direction"
+            "f7,a", "pin", "Pin A", key_display="f7", tooltip="Compare what comes with this one, or no longer"
         ),
-        Binding("w", "halve", "B / I W", show=False, tooltip="The backward in two halves, or whole again"),
-        Binding("f7,a", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
         Binding(
             "f8", "search", "Search", show=False, tooltip="Begin a search for a better program, or end it"
         ),

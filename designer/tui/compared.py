@@ -6,6 +6,8 @@ from contraflow.designer.comparison import Comparison, Delta
 from contraflow.designer.export.axis import figure
 from contraflow.designer.export.text import percent
 
+from .session import in_words
+
 GIB = 2**30
 
 
@@ -25,7 +27,7 @@ def in_lines(found: Comparison) -> list[str]:
         *(f"{delta.name:<14} {_from_to(found, delta)}" for delta in known),
         "",
         *(f"peak, device {device:<2} {_from_to(found, delta)}" for device, delta in peaks),
-        *(["", *found.warnings] if found.warnings else []),
+        *(["", *map(in_words, found.warnings)] if found.warnings else []),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from textual import on
+from textual import events, on
 
 from contraflow.designer.design import Design
 from contraflow.designer.editing import Objection, fused, halved, moved, sent_other_way
@@ -42,6 +42,9 @@ def other_way(schedule: Schedule, timeline: Timeline, device: int, position: int
 
 class Editing(Files):
     """Turns what the widgets ask for into drafts."""
+
+    picked: Place | None = None
+    """Where the chart was clicked on."""
 
     # Knobs and borders
 
@@ -121,9 +124,14 @@ class Editing(Files):
         self.ask(sessions.edited(self.session, found))
         self.follow(action)
 
+    def on_click(self, event: events.Click) -> None:
+        """What was clicked on stays picked while the mouse is on its way to the footer or the palette."""
+        if isinstance(event.widget, Gantt):
+            self.picked = event.widget.place = event.widget.place_at(event.x, event.y)
+
     def node_under_cursor(self) -> int:
         """The node of the picture's graph that the chart points at, or NONE."""
-        place, picture = self.query_one(Gantt).place, self.session.picture
+        place, picture = self.query_one(Gantt).place or self.picked, self.session.picture
         if place is None or picture is None or place.device >= len(picture.chart.bars):
             return NONE
         bars = picture.chart.bars[place.device]

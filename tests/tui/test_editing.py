@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import OptionList
+from textual.widgets._footer import FooterKey
 
 from contraflow.designer.cli import main
 from contraflow.designer.design import Design, make
@@ -260,11 +263,48 @@ def test_the_whole_way_with_the_keyboard_alone(
     assert load(path) == make(Design("bsipipe", 8, 8, split=(4224, 3968, *[4096] * 6)))
 
 
-def test_the_cursor_stays_where_the_mouse_left_it() -> None:
-    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
-        gantt = designer.query_one(Gantt)
-        await pilot.hover(Gantt, offset=(gantt.gutter_width, 1))
-        await press(designer, pilot, "f3")
-        assert gantt.place is not None
+def test_the_whole_way_with_the_mouse_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
-    drive(steps)
+    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
+        async def click(widget: str | Widget, *, column: int = 0, line: int = 0) -> None:
+            await pilot.click(widget, offset=(column, line))
+            await settle(designer, pilot)
+
+        async def footer(action: str) -> None:
+            [key] = [key for key in designer.screen.query(FooterKey) if key.action.split(".")[-1] == action]
+            await click(key, column=2)
+
+        await click("#generator", column=20)
+        await click(
+            designer.screen.query_one(OptionList),
+            column=4,
+            line=designer.screen.query_one(OptionList).size.height - 3,
+        )
+        for knob in ("#devices", "#microbatches", "#subsequences"):
+            for _ in range(4):
+                await click(knob, column=designer.query_one(knob).size.width - 2)
+        assert "p8 v2 m8 k8" in text(designer)
+        bar = designer.query_one(SplitBar)
+        border = GUTTER + 1 + bar.room // 8
+        await pilot.mouse_down(SplitBar, offset=(border, 2))
+        await pilot.hover(SplitBar, offset=(border + 3, 2))
+        await pilot.mouse_up(SplitBar, offset=(border + 3, 2))
+        await settle(designer, pilot)
+        cut = lengths(designer)
+        assert cut[0] > 4096
+        before = designer.session.picture
+        assert before is not None
+        await click(Gantt, column=designer.query_one(Gantt).gutter_width, line=1)
+        await footer("other_way")
+        assert designer.session.picture is not None
+        assert designer.session.picture.preview.peak != before.preview.peak
+        await footer("undo")
+        await footer("pin")
+        assert designer.session.pinned is not None
+        await footer("save")
+        await click("#select", column=2, line=1)
+        await footer("quit")
+        assert make(Design("bsipipe", 8, 8, split=cut)).program == load(next(tmp_path.glob("*.json"))).program
+
+    assert drive(steps, size=(200, 50)).return_code == 0
