@@ -38,8 +38,8 @@ from .split_bar import SplitBar
 from .status import Status
 from .style import AREAS_STYLE
 from .tabs import AREAS, Tabs
+from .telling import Telling
 from .themes import DARK, THEMES, next_theme
-from .view import described
 
 MIN_COLUMNS, MIN_ROWS = 60, 16
 
@@ -47,9 +47,11 @@ EARLIER = "The action under the cursor one place earlier on its device"
 LATER = "The action under the cursor one place later on its device"
 ON_CHART = ("move_action", "other_way", "halve")
 """Actions that mean what the chart's cursor points at."""
+ON_DESIGN = ("save", "save_as", "reload", "undo", "redo", "area", "other_side", "pin", "search", "export")
+"""Actions that mean the design, and want it in view."""
 
 
-class Designer(Editing, Exporting, Searching, Endings):
+class Designer(Editing, Exporting, Searching, Telling, Endings):
     """The areas of the screen, and the keys that work in all of them."""
 
     TITLE = "Contraflow"
@@ -71,11 +73,11 @@ class Designer(Editing, Exporting, Searching, Endings):
         ),
         Binding("less_than_sign,shift+left", "move_action(-1)", "Earlier", key_display="<", tooltip=EARLIER),
         Binding("greater_than_sign,shift+right", "move_action(1)", "Later", key_display=">", tooltip=LATER),
+        Binding("d", "other_way", "Other way", tooltip="Send its microbatch in the other direction"),
+        Binding("w", "halve", "B / I W", tooltip="The backward in two halves, or whole again"),
         Binding(
-            "d", "other_way", "Other way", show=False, tooltip="Send its microbatch in the other direction"
+            "f7,a", "pin", "Pin A", key_display="f7", tooltip="Compare what comes with this one, or no longer"
         ),
-        Binding("w", "halve", "B / I W", show=False, tooltip="The backward in two halves, or whole again"),
-        Binding("f7,a", "pin", "Pin A", show=False, tooltip="Compare what comes with this one, or no longer"),
         Binding(
             "f8", "search", "Search", show=False, tooltip="Begin a search for a better program, or end it"
         ),
@@ -128,6 +130,8 @@ class Designer(Editing, Exporting, Searching, Endings):
         self.set_interval(LOOK, self.look_at_disk)
         if self.faults is not None:
             self.show_faults(self.faults)
+        else:
+            self.offer_recovery()
 
     def on_resize(self, event: events.Resize) -> None:
         columns, rows = event.size
@@ -142,33 +146,21 @@ class Designer(Editing, Exporting, Searching, Endings):
     # What the status line says
 
     def watch_session(self, old: Session, new: Session) -> None:
+        if (old.draft, old.saved, old.refusal) != (new.draft, new.saved, new.refusal):
+            self.note(new)
         if new.refusal and new.refusal != old.refusal:
             self.say(new.refusal)
-        elif old.draft is not new.draft:
+        elif old.draft is not new.draft or old.picture is not new.picture:
             self.say(self.resting_status())
-
-    def resting_status(self) -> str:
-        """What the status line says while nothing is pointed at."""
-        if self.session.draft.parted:
-            return f"{self.name_of_file} has parted from its knobs: turning one makes another program"
-        focused = self.screen_stack[0].focused
-        return focused.knob.meaning if isinstance(focused, KnobLine) else ""
-
-    @on(Gantt.Pointed)
-    def describe(self, event: Gantt.Pointed) -> None:
-        picture = self.session.picture
-        if picture is not None and event.place is not None:
-            words = described(picture.chart, event.place)
-            self.say(words)
-            self.query_one("#details", Static).update(words.replace(": ", "\n", 1).replace(", ", "\n"))
-        else:
-            self.say(self.resting_status())
+        if new.pinned and (old.pinned, old.picture) != (new.pinned, new.picture):
+            self.tell_details()
 
     # Areas
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         area = area_of(event.widget)
-        if area is not None and not self.small:
+        # The details are read while the chart has the focus.
+        if area is not None and not self.small and (self.area, area) != ("details", "chart"):
             self.area = area
         if isinstance(event.widget, KnobLine):
             self.say(self.resting_status())
@@ -217,13 +209,7 @@ class Designer(Editing, Exporting, Searching, Endings):
         if action in ON_CHART:
             return isinstance(self.focused, Gantt)
         # A file's faults hide the design: what would change it unseen waits.
-        return len(self.screen_stack) == 1 or action in (
-            "help",
-            "quit",
-            "open",
-            "command_palette",
-            "next_theme",
-        )
+        return len(self.screen_stack) == 1 or action not in ON_DESIGN
 
     def get_key_display(self, binding: Binding) -> str:
         shown = super().get_key_display(binding)
@@ -283,5 +269,7 @@ def run(path: Path | None, *, ascii: bool = False, mono: bool = False) -> int:
     """Open the interface, and come back with an exit code when it is closed."""
     designer = opened(path, ascii=ascii, mono=mono or "NO_COLOR" in os.environ)
     designer.run()
+    if not designer.last_words or not designer.session.dirty:
+        designer.journal.close()
     designer.speak()
     return designer.return_code or 0

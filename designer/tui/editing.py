@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from textual import on
+from textual import events, on
 
 from contraflow.designer.design import Design
+from contraflow.designer.editing import Objection, fused, halved, moved, sent_other_way
 from contraflow.designer.format.graph import NONE
 from contraflow.designer.format.schedule import Action, Schedule
 from contraflow.designer.simulate import Timeline
 
-from . import edits
 from . import session as sessions
 from .files import Files
 from .gantt import Gantt
@@ -22,12 +22,29 @@ from .session import CHART
 from .split_bar import SplitBar
 from .view import Place, bar_at
 
-Change = Callable[[Schedule, Timeline, int], Schedule]
-"""A schedule, its timeline and a node -> another schedule. Raises edits.Refused."""
+Change = Callable[[Schedule, Timeline, int, int], Schedule | Objection]
+"""A schedule, its timeline, device and position of an action -> another schedule, or what stands against it."""
+
+
+def halved_or_fused(schedule: Schedule, _: Timeline, device: int, position: int) -> Schedule | Objection:
+    """A backward as I and W, or whole again."""
+    change = halved if schedule.program[device][position].kind == "B" else fused
+    return change(schedule, device, position)
+
+
+def other_way(schedule: Schedule, timeline: Timeline, device: int, position: int) -> Schedule | Objection:
+    """The action's microbatch in the next direction."""
+    action = schedule.program[device][position]
+    if action.microbatch is None:
+        return Objection(f"{action} belongs to no microbatch")
+    return sent_other_way(schedule, timeline, action.microbatch)
 
 
 class Editing(Files):
     """Turns what the widgets ask for into drafts."""
+
+    picked: Place | None = None
+    """Where the chart was clicked on."""
 
     # Knobs and borders
 
@@ -72,15 +89,15 @@ class Editing(Files):
 
     def action_move_action(self, by: int) -> None:
         """The action under the cursor one place earlier or later."""
-        self.edit(lambda schedule, timeline, node: edits.moved(schedule, timeline.graph, node, by))
+        self.edit(lambda schedule, _, device, position: moved(schedule, device, position, by))
 
     def action_halve(self) -> None:
         """The backward under the cursor as I and W, or whole again."""
-        self.edit(lambda schedule, timeline, node: edits.halved_or_joined(schedule, timeline.graph, node))
+        self.edit(halved_or_fused)
 
     def action_other_way(self) -> None:
         """The microbatch under the cursor in the other direction."""
-        self.edit(edits.sent_the_other_way)
+        self.edit(other_way)
 
     def edit(self, change: Change) -> None:
         """Put a change of the program in place, or say why it cannot be; the cursor stays with its action."""
@@ -95,17 +112,26 @@ class Editing(Files):
             self.say("point at an action first, with the mouse or with the arrows and , and .")
             return
         shown = picture.preview
-        try:
-            program = change(shown.schedule, shown.timeline, node)
-        except edits.Refused as refused:
-            self.session = sessions.slipped(self.session, CHART, str(refused), refused.chain)
+        action, device = shown.timeline.graph.actions[node], shown.timeline.graph.device[node]
+        program = shown.schedule.program[device]
+        if action not in program:
+            self.say(f"{action} is not in the program: the costs ask for it, and it comes as early as can be")
             return
-        self.ask(sessions.edited(self.session, program))
-        self.follow(shown.timeline.graph.actions[node])
+        found = change(shown.schedule, shown.timeline, device, program.index(action))
+        if isinstance(found, Objection):
+            self.session = sessions.slipped(self.session, CHART, found.reason, found.waits)
+            return
+        self.ask(sessions.edited(self.session, found))
+        self.follow(action)
+
+    def on_click(self, event: events.Click) -> None:
+        """What was clicked on stays picked while the mouse is on its way to the footer or the palette."""
+        if isinstance(event.widget, Gantt):
+            self.picked = event.widget.place = event.widget.place_at(event.x, event.y)
 
     def node_under_cursor(self) -> int:
         """The node of the picture's graph that the chart points at, or NONE."""
-        place, picture = self.query_one(Gantt).place, self.session.picture
+        place, picture = self.query_one(Gantt).place or self.picked, self.session.picture
         if place is None or picture is None or place.device >= len(picture.chart.bars):
             return NONE
         bars = picture.chart.bars[place.device]

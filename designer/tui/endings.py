@@ -73,7 +73,7 @@ class Endings(Files):
 
 def log_fault() -> Path | None:
     """Write the exception that is being handled to the log; None where that cannot be."""
-    path = user_state_path("contraflow") / "design.log"
+    path = user_state_path("contraflow", appauthor=False) / "design.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as log:

@@ -9,7 +9,7 @@ from contraflow.designer.design import Design
 from contraflow.designer.format import file
 
 from . import session as sessions
-from .answering import Answering
+from .autosave import Autosaving
 from .faults import Faults, FaultsScreen, read
 from .questions import YES_NO, NameQuestion, Question
 from .session import Draft
@@ -25,7 +25,7 @@ def nothing() -> None:
     """What to do next where there is nothing."""
 
 
-class Files(Answering):
+class Files(Autosaving):
     """What has to do with the file that the session is about."""
 
     on_disk: tuple[int, int] | None = None

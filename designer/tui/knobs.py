@@ -139,12 +139,23 @@ KNOBS = (
         lambda design: design.num_stages_per_device,
         rests=True,
     ),
-    _count(
+    Knob(
         "microbatches",
         "microbatches",
         "parts of the batch that travel one after the other, over all directions",
-        lambda design: design.num_microbatches,
-        rests=True,
+        lambda design: f"{design.num_microbatches}",
+        typed.microbatches,
+        lambda design, by: typed.microbatches(design, f"{max(design.num_microbatches + by, 1)}"),
+        lambda design: replace(design, microbatches=None, directions=None),
+    ),
+    Knob(
+        "directions",
+        "directions",
+        "which way each microbatch goes: by turns, or a digit for each, 0 down and 1 up",
+        lambda design: design.directions or typed.BY_TURNS,
+        typed.directions,
+        rested=lambda design: replace(design, directions=None),
+        applies=lambda design: design.kind.directions > 1,
     ),
     Knob(
         "subsequences",

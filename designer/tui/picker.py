@@ -9,8 +9,8 @@ from textual.widgets import Input
 from textual_fspicker import FileOpen, FileSave, Filters
 
 FILTERS = Filters(
-    ("schedules", lambda path: path.suffix == ".json"),
-    ("all files", lambda path: True),
+    ("*.json", lambda path: path.suffix == ".json"),
+    ("all", lambda path: True),
 )
 
 

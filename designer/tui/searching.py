@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from time import monotonic
 
 from textual import work
@@ -13,7 +16,7 @@ from contraflow.designer.design import DesignError, carried
 from contraflow.designer.export.axis import figure
 from contraflow.designer.export.chart import chart
 from contraflow.designer.format.fault import InvalidScheduleError
-from contraflow.designer.search import Cap, NoStart, Progress, jointly
+from contraflow.designer.search import Cap, NoStart, Progress, SearchLost, apart
 
 from . import session as sessions
 from .answering import Answering
@@ -67,8 +70,11 @@ class Searching(Answering):
         told = 0.0
         words = ""
         prices = given.draft.design.costs or "unit"
+        # Textual's stand-in for stderr has no descriptor that a process could be started with.
+        with redirect_stderr(sys.__stderr__):
+            resource_tracker.ensure_running()
         try:
-            for progress in jointly(
+            for progress in apart(
                 given.preview.schedule, prices, cap, free, stop=lambda: self.stopping or not self.is_running
             ):
                 if self.stopping or not self.is_running:
@@ -78,7 +84,7 @@ class Searching(Answering):
                     self.call_from_thread(self.hear, progress, given)
         except ModuleNotFoundError:
             words = "a search needs OR-tools: pip install 'ortools>=9.15'"
-        except (NoStart, CostError, DesignError, InvalidScheduleError) as error:
+        except (NoStart, SearchLost, CostError, DesignError, InvalidScheduleError) as error:
             words = sessions.in_words(str(error))
         if self.is_running:
             self.call_from_thread(self.search_over, words)

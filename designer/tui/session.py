@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contraflow.designer import costs
-from contraflow.designer.design import Design, DesignError, Preview, carried, make, parted, preview
+from contraflow.designer.design import Design, DesignError, Preview, carried, efforts, make, parted, preview
+from contraflow.designer.editing import Wait
 from contraflow.designer.export.chart import Chart, chart
 from contraflow.designer.format.check import load
 from contraflow.designer.format.fault import InvalidScheduleError
 from contraflow.designer.format.schedule import Schedule
 from contraflow.designer.generators import GENERATORS
-from contraflow.designer.generators.request import EFFORT
 from contraflow.designer.search.judge import Cap
-
-LITTLE = 2**12
-"""The effort of a rough answer: worth a frame or two."""
 
 CHART = "chart"
 """Stands for a knob where the program itself was changed."""
@@ -44,8 +41,8 @@ class Draft:
     @property
     def laboured(self) -> bool:
         """Whether the effort decides how good its program is, and how long that takes."""
-        kind = GENERATORS.get(self.design.generator)
-        return self.program is None and kind is not None and kind.budgeted
+        known = self.design.generator in GENERATORS
+        return self.program is None and known and len(efforts(self.design)) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ def answer(draft: Draft, *, rough: bool = False) -> Picture | Refusal:
     """The picture of a draft, or why there is none; where the effort decides, a `rough` one comes sooner."""
     rough = rough and draft.laboured
     try:
-        schedule = draft.program or make(draft.design, LITTLE if rough else EFFORT)
+        schedule = draft.program or make(draft.design, efforts(draft.design)[0 if rough else -1])
         shown = preview(schedule, costs.named(draft.design.costs or "unit"))
     except (DesignError, costs.CostError) as error:
         return Refusal(draft, in_words(str(error)))
@@ -104,8 +101,8 @@ class Session:
     """A, with which the design is compared."""
     cap: str = ""
     """What a device may hold, as it was typed; empty for no cap."""
-    chain: tuple[int, ...] = ()
-    """Nodes of the picture's graph that an edit was refused for."""
+    chain: tuple[Wait, ...] = ()
+    """The waits that an edit was refused for."""
     searching: bool = False
     """Whether a search goes on in the background."""
     past: tuple[Draft, ...] = ()
@@ -187,8 +184,8 @@ def edited(session: Session, program: Schedule) -> Session:
     return followed(session, Draft(session.draft.design, program, parted=True), CHART)
 
 
-def slipped(session: Session, knob: str, message: str, chain: tuple[int, ...] = ()) -> Session:
-    """Something was typed that is no value, or an edit was refused because of the nodes in `chain`."""
+def slipped(session: Session, knob: str, message: str, chain: tuple[Wait, ...] = ()) -> Session:
+    """Something was typed that is no value, or an edit was refused because of the waits in `chain`."""
     return replace(session, refusal=message, turned=knob, chain=chain)
 
 
@@ -230,6 +227,11 @@ def saved(session: Session, path: Path) -> Session:
 def reloaded(session: Session, draft: Draft) -> Session:
     """The file holds another draft than before; the present one can be had back."""
     return replace(followed(session, draft, session.turned), saved=draft)
+
+
+def recovered(session: Session, draft: Draft, path: Path | None) -> Session:
+    """Work that an earlier session left unsaved takes the place of the present draft."""
+    return replace(followed(session, draft, session.turned), path=path or session.path)
 
 
 def capped(session: Session, cap: str) -> Session:

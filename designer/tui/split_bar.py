@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 
 from rich.style import Style
@@ -12,15 +13,19 @@ from textual.message import Message
 from textual.reactive import reactive, var
 from textual.widget import Widget
 
+from contraflow.designer import costs
+from contraflow.designer.costs.presets import DEFAULT
 from contraflow.designer.design import Design
+from contraflow.designer.export.axis import figure
 from contraflow.designer.export.glyphs import Glyphs
 from contraflow.designer.export.text import percent
+from contraflow.designer.splits import Share, border_moved, shares
 
-from .borders import Part, cut_by_hand, cut_by_rule, moved, parts, stepped
 from .session import Session
 
-GUTTER = 6
+GUTTER = 7
 """Columns of what the lines are called."""
+GIB = 2**30
 TONES = Style(bgcolor="#3c5a78", color="#ffffff"), Style(bgcolor="#2b4057", color="#ffffff")
 
 
@@ -68,85 +73,83 @@ class SplitBar(Widget, can_focus=True):
         super().__init__()
         self.glyphs = glyphs
         self.pulled = False
-        self._parts: tuple[object, tuple[Part, ...]] = (None, ())
+        self.lengths: tuple[int, ...] = ()
+        self.rows: dict[str, list[str]] = {}
 
     # What is shown
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The subsequences of the picture, worked out once for each."""
-        picture = self.session.picture if self.session else None
-        if picture is not self._parts[0]:
-            found = parts(picture.preview, picture.draft.design.costs or "unit") if picture else ()
-            self._parts = picture, found
-        return self._parts[1]
+    def watch_session(self, old: Session | None, new: Session | None) -> None:
+        if new is None or (old is not None and (old.draft, old.picture) == (new.draft, new.picture)):
+            return
+        draft, picture = new.draft, new.picture
+        if picture is not None:
+            split = draft.design.split
+            listed = isinstance(split, tuple) and draft.program is None
+            self.lengths = split if listed else picture.preview.schedule.layout.splits[0]  # type: ignore[assignment]
+            self.rows = self._rows(new)
+        self.border = min(max(self.border, 1), max(len(self.lengths) - 1, 1))
+        self.set_class(len(self.lengths) > 1, "-cut")
+        self.refresh()
 
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        """Of the draft, where that lists them; else of the picture."""
-        draft = self.session.draft if self.session else None
-        split = draft.design.split if draft and not draft.program else ""
-        return split if isinstance(split, tuple) else tuple(part.stop - part.start for part in self.parts)
+    def _rows(self, session: Session) -> dict[str, list[str]]:
+        """What stands under each subsequence, on the costs that the rules go by."""
+        assert session.picture is not None
+        layout = session.picture.preview.schedule.layout
+        try:
+            clock = costs.named(session.draft.design.costs or DEFAULT)
+            found: tuple[Share, ...] = shares(self.lengths, layout, clock)
+        except costs.CostError:
+            clock = costs.named("unit")
+            found = shares(self.lengths, layout, clock)
+        unit = clock(layout).clock
+        return {
+            "tokens": [f"{share.tokens}" for share in found],
+            "work": ["-" if share.work is None else percent(share.work) for share in found],
+            "bytes": ["-" if share.bytes is None else f"{share.bytes / GIB:.3g} GiB" for share in found],
+            "time": [figure(share.forward + share.backward, unit) for share in found],
+        }
 
     @property
     def room(self) -> int:
         """Columns of a whole sequence."""
         return max(self.size.width - GUTTER, 1)
 
-    def watch_session(self) -> None:
-        self.border = min(max(self.border, 1), max(len(self.lengths) - 1, 1))
-        self.set_class(len(self.lengths) > 1, "-cut")
-        self.refresh()
-
     def render(self) -> Text:
-        found = self.parts
-        if len(found) < 2 or self.session is None:
+        lengths = self.lengths
+        if len(lengths) < 2 or self.session is None:
             return Text("sequences are not cut here: a generator that cuts them has borders to move", "dim")
-        total = found[-1].stop
-        edges = [0, *(round(part.stop / total * self.room) for part in found)]
-        rows = {
-            "tokens": [f"{part.stop - part.start}" for part in found],
-            "work": [percent(part.work) for part in found],
-            "holds": [part.held for part in found],
-            "time": [percent(part.time) for part in found],
-        }
-        lines = [self._title(found)]
-        for number, (name, words) in enumerate(rows.items()):
+        edges = [round(mark / sum(lengths) * self.room) for mark in (0, *accumulate(lengths))]
+        lines = [self._title(self.session.draft.design)]
+        for name, words in self.rows.items():
             line = Text(f"{name:<{GUTTER}}", "dim", no_wrap=True)
             for q, word in enumerate(words):
                 width = edges[q + 1] - edges[q]
                 shown = f"{word:^{width}}" if len(word) < width else " " * width
-                opened = self.border == q and q > 0
                 tone = TONES[q % 2] if self.glyphs.solid else Style(reverse=bool(q % 2))
-                line.append(shown[:1], Style(reverse=True, bold=True) if opened and self.has_focus else tone)
-                line.append(
-                    shown[1:], tone if number == 0 or self.glyphs.solid else Style(reverse=bool(q % 2))
-                )
+                chosen = Style(bold=True, color="#10202c", bgcolor="#f2c14e")
+                line.append(shown[:1], chosen if q == self.border and self.has_focus else tone)
+                line.append(shown[1:], tone)
             lines.append(line)
         return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
-    def _title(self, found: tuple[Part, ...]) -> Text:
-        assert self.session is not None
-        design = self.session.draft.design
-        here = found[min(self.border, len(found) - 1)].start
+    def _title(self, design: Design) -> Text:
         how = design.split if isinstance(design.split, str) else "by hand"
-        joint = f" {self.glyphs.dot} "
-        return Text(joint, no_wrap=True, overflow="ellipsis").join(
-            [
-                Text(f"split {how}", "bold"),
-                Text(f"border {self.border} at token {here}"),
-                Text(f"moves by {design.multiple}", "dim"),
-            ]
-        )
+        here = sum(self.lengths[: self.border])
+        words = [
+            Text(f"split {how}", "bold"),
+            Text(
+                f"border {self.border} of {len(self.lengths) - 1} at token {here}, on multiples of {design.multiple}"
+            ),
+            Text(f"on {design.costs or DEFAULT}", "dim"),
+        ]
+        return Text(f" {self.glyphs.dot} ", no_wrap=True, overflow="ellipsis").join(words)
 
     # Keys
 
     def action_move(self, by: int) -> None:
         """The chosen border so many multiples to the right."""
         if self.session is not None and len(self.lengths) > 1:
-            design = self.session.draft.design
-            lengths = stepped(self.lengths, self.border, by, design.multiple)
-            self.post_message(self.Moved(cut_by_hand(design, lengths)))
+            self.move(by * self.session.draft.design.multiple)
 
     def action_choose(self, by: int) -> None:
         """Another border."""
@@ -155,14 +158,20 @@ class SplitBar(Widget, can_focus=True):
     def action_rule(self, rule: str) -> None:
         """All borders by a rule."""
         if self.session is not None:
-            self.post_message(self.Moved(cut_by_rule(self.session.draft.design, rule)))
+            design = self.session.draft.design
+            self.post_message(self.Moved(replace(design, split=rule, subsequences=design.num_subsequences)))
+
+    def move(self, by: int, dragged: bool = False) -> None:
+        """The chosen border so many tokens to the right, on a multiple."""
+        assert self.session is not None
+        design = self.session.draft.design
+        lengths = border_moved(self.lengths, self.border - 1, by, design.multiple)
+        if lengths != self.lengths:
+            # The list says how many subsequences there are.
+            self.post_message(self.Moved(replace(design, split=lengths, subsequences=None), dragged))
+            self.pulled = True
 
     # Mouse
-
-    def token_at(self, column: int) -> int:
-        """The token under a column of the widget, on a multiple."""
-        total, multiple = sum(self.lengths), self.session.draft.design.multiple if self.session else 1
-        return round((column - GUTTER) / self.room * total / multiple) * multiple
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         lengths = self.lengths
@@ -177,10 +186,8 @@ class SplitBar(Widget, can_focus=True):
     def on_mouse_move(self, event: events.MouseMove) -> None:
         if self.app.mouse_captured is not self or self.session is None:
             return
-        lengths = moved(self.lengths, self.border, self.token_at(event.x - self.styles.padding.left))
-        if lengths != self.lengths:
-            self.post_message(self.Moved(cut_by_hand(self.session.draft.design, lengths), self.pulled))
-            self.pulled = True
+        wanted = (event.x - self.styles.padding.left - GUTTER) / self.room * sum(self.lengths)
+        self.move(round(wanted) - sum(self.lengths[: self.border]), self.pulled)
 
     def on_mouse_up(self) -> None:
         self.release_mouse()

@@ -22,6 +22,9 @@ IN_ORDER = "in order"
 
 RANKINGS = (*MAPPINGS, BEST)
 
+BY_TURNS = "by turns"
+"""Microbatches go down and up by turns."""
+
 NO_CAP = "none"
 
 
@@ -55,7 +58,28 @@ def generator(design: Design, text: str) -> Design:
         design = replace(design, subsequences=None, split="even")
     if not kind.budgeted:
         design = replace(design, unit_microbatches=1, budget=None)
+    if kind.directions == 1:
+        design = replace(design, directions=None)
     return design
+
+
+def microbatches(design: Design, text: str) -> Design:
+    """So many; where it is listed which way each goes, the list gets as long, the new ones by turns. Raises Slip."""
+    count = whole(text)
+    listed = design.directions
+    if listed is not None:
+        listed = (listed + "01" * count)[:count] if len(listed) % 2 == 0 else (listed + "10" * count)[:count]
+    return replace(design, microbatches=count, directions=listed)
+
+
+def directions(design: Design, text: str) -> Design:
+    """A digit for each microbatch: 0 down, 1 up. Raises Slip."""
+    word = "".join(text.replace(",", " ").split())
+    if word in ("", "".join(BY_TURNS.split())):
+        return replace(design, directions=None)
+    if not set(word) <= set("01"):
+        raise Slip("directions are a digit for each microbatch, 0 down and 1 up, such as 0110")
+    return replace(design, directions=word)
 
 
 def split(design: Design, text: str) -> Design:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -44,4 +45,7 @@ class Served(Server):
 def serve(arguments: Sequence[str], host: str, port: int) -> None:
     """Serve `contraflow design ARGUMENTS` until Ctrl-C. Raises OSError where the address cannot be had."""
     command = shlex.join([sys.executable, "-m", "contraflow.designer.cli", "design", *arguments])
-    Served(command, host=host, port=port, title="Contraflow").serve()
+    # Pages find their way back by this name: one that stands for all addresses is none.
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    address = f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    Served(command, host=host, port=port, title="Contraflow", public_url=address).serve()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from textual.pilot import Pilot
 
 from contraflow.designer.tui import answering
+from contraflow.designer.tui import session as sessions
 from contraflow.designer.tui.app import Designer
 from contraflow.designer.tui.gantt import Gantt
 from contraflow.designer.tui.inspector import KnobLine
+from contraflow.designer.tui.session import Draft, Picture, Refusal
 
 from .driving import drive, press, settle, text, type_in
 
@@ -183,3 +187,32 @@ def test_mono_has_no_colours() -> None:
         assert "Ff" in text(designer) or "F░" in text(designer)
 
     drive(steps, mono=True)
+
+
+def test_a_key_that_is_held_down_does_not_queue_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    answer = sessions.answer
+
+    def counted(draft: Draft, *, rough: bool = False) -> Picture | Refusal:
+        asked.append(rough)
+        return answer(draft, rough=rough)
+
+    monkeypatch.setattr(sessions, "answer", counted)
+
+    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
+        await press(designer, pilot, "enter", "end", "up", "enter")
+        asked.clear()
+        knob = designer.query_one("#microbatches", KnobLine)
+        for _ in range(100):
+            knob.action_turn(1)
+            await asyncio.sleep(0)
+        await settle(designer, pilot)
+        # All hundred count, few are drawn, and the last is drawn with the whole effort.
+        assert designer.session.draft.design.num_microbatches > 4
+        assert len(asked) < 50
+        assert not designer.session.rough
+        assert designer.session.picture is not None
+        assert designer.session.picture.draft is designer.session.draft
+        assert len(designer.session.past) > 1
+
+    drive(steps)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
+from contraflow.designer import journal
 from contraflow.designer.design import Design, knobs, make
 from contraflow.designer.format import file
 from contraflow.designer.format.check import load
@@ -173,3 +175,80 @@ def test_what_is_no_schedule_is_said_in_one_line(tmp_path: Path, content: str | 
         assert "a.schedule.json" in text(designer)
 
     drive(steps, path)
+
+
+def test_lost_work_is_offered_and_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def lose(designer: Designer, pilot: Pilot[None]) -> None:
+        await press(designer, pilot, "down", "plus", "plus")
+        os.close(designer.journal._handle)  # as if the process were gone
+
+    async def find(designer: Designer, pilot: Pilot[None]) -> None:
+        assert "ended before its work was saved" in text(designer)
+        shown = await press(designer, pilot, "r")
+        assert "untitled*" in shown
+        assert "seq1f1b p6" in shown
+        await press(designer, pilot, "ctrl+s", "enter")
+
+    drive(lose)
+    assert len(journal.lost(journal.folder())) == 1
+    drive(find)
+    assert load("seq1f1b-p6-m4-k4.schedule.json") == make(Design(devices=6))
+
+
+def test_a_refused_knob_is_not_what_is_recovered() -> None:
+    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
+        await press(designer, pilot, "down", "plus", "down", *type_in("3"))
+        assert designer.session.refusal
+        os.close(designer.journal._handle)
+
+    drive(steps)
+    [left] = journal.lost(journal.folder())
+    assert left.schedule() == make(Design(devices=5))
+
+
+def test_a_file_that_changes_on_disk_is_read_again_and_asked_about_where_something_is_unsaved(
+    tmp_path: Path,
+) -> None:
+    path = saved(tmp_path)
+
+    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
+        file.write(make(Design(devices=5)), path)
+        designer.look_at_disk()
+        await settle(designer, pilot)
+        assert "seq1f1b p5" in text(designer)
+        assert "json*" not in text(designer)
+        await press(designer, pilot, "down", "plus")
+        file.write(make(Design(devices=7)), path)
+        designer.look_at_disk()
+        await settle(designer, pilot)
+        assert "has changed on disk" in text(designer)
+        assert "seq1f1b p6" in await press(designer, pilot, "k")
+        # It asks once for each change.
+        designer.look_at_disk()
+        await settle(designer, pilot)
+        assert "has changed on disk" not in text(designer)
+        assert "seq1f1b p7" in await press(designer, pilot, "ctrl+r")
+        assert "seq1f1b p6" in await press(designer, pilot, "ctrl+z")
+        path.write_text("{")
+        assert "cannot be used" in await press(designer, pilot, "ctrl+r")
+        assert "seq1f1b p6" in text(designer)
+
+    drive(steps, path)
+
+
+def test_another_file_is_opened_after_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file.write(make(Design("gpipe")), tmp_path / "b.schedule.json")
+
+    async def steps(designer: Designer, pilot: Pilot[None]) -> None:
+        assert "open another file without saving" in await press(designer, pilot, "down", "plus", "ctrl+o")
+        assert "b.schedule.json" in await press(designer, pilot, "q")
+        shown = await press(
+            designer, pilot, "tab", "b", "full_stop", *"schedule", "full_stop", *"json", "enter"
+        )
+        assert "gpipe p4" in shown
+        assert "json*" not in shown
+
+    drive(steps, saved(tmp_path))

@@ -88,7 +88,14 @@ def test_whatever_is_turned_or_typed_has_an_answer(
 
 @pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
 def test_what_a_knob_shows_can_be_typed(knob: Knob) -> None:
-    design = Design(generator="bsipipe", split="compute", layers=(4,) * 8, budget=3.5, costs="work:gpt-7b")
+    design = Design(
+        generator="bsipipe",
+        split="compute",
+        layers=(4,) * 8,
+        budget=3.5,
+        costs="work:gpt-7b",
+        directions="0110",
+    )
     assert knob.shown(knob.typed(design, knob.shown(design))) == knob.shown(design)
 
 
