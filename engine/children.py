@@ -1,7 +1,8 @@
 """Processes of one run on this machine, and the watch over them.
 
-The first that fails ends all within seconds, and the report names it and what was waiting for it. A child whose parent
-is gone ends itself, so nothing is ever left behind.
+The first that fails ends all within seconds, and the report names it and what was waiting for it. A child gives a sign
+of life every second, from a thread of its own, so that one that was stopped is told from one that works or waits.
+A child whose parent is gone ends itself, so nothing is ever left behind.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -38,6 +39,10 @@ from contraflow.engine.member import (
 
 GRACE = 2.0
 """Seconds that processes get to say what they were doing once one of them has failed."""
+BEAT = 1.0
+"""Seconds from one sign of life to the next."""
+MISSED = 4
+"""Signs that may stay away where the machine is busy."""
 
 
 @dataclass(slots=True)
@@ -46,6 +51,8 @@ class _Child:
     pipe: Connection
     ending: Ending | None = None
     last_words: str = ""
+    heard: float = field(default_factory=time.monotonic)
+    """When it last gave a sign of life."""
 
 
 class Children:
@@ -61,7 +68,7 @@ class Children:
         device_type: str,
         names: Callable[[int], str],
     ) -> None:
-        self._on_report, self._names = on_report, names
+        self._on_report, self._names, self._timeout = on_report, names, timeout
         # The store lives here, so that no child's end can take it away from the others.
         self._store = TCPStore(
             "127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=timeout), wait_for_workers=False
@@ -97,9 +104,16 @@ class Children:
 
     def watch(self) -> None:
         """To the end of all, or of the first that fails. Raises RunError or Refused."""
+        looked = time.monotonic()
         try:
             while any(child.ending is None for child in self._children):
-                self._listen(None)
+                self._listen(BEAT)
+                now = time.monotonic()
+                # Who slept itself, stopped with all of its terminal, has missed what the others said.
+                if now - looked > MISSED * BEAT:
+                    for child in self._children:
+                        child.heard += now - looked
+                looked = now
                 if any(self._failed(child) for child in self._children):
                     raise self._failure()
             for child in self._children:
@@ -108,9 +122,9 @@ class Children:
             self._end_all()
 
     def _failed(self, child: _Child) -> bool:
-        return (child.ending is not None and child.ending.kind != "done") or (
-            child.ending is None and not child.process.is_alive()
-        )
+        if child.ending is not None:
+            return child.ending.kind != "done"
+        return not child.process.is_alive() or _silence(child) > self._timeout
 
     def _listen(self, timeout: float | None) -> None:
         """Hear every child that has something to say, or has ended."""
@@ -127,6 +141,9 @@ class Children:
                 child.process.join(0.2)
 
     def _hear(self, child: _Child, kind: str, content: Any) -> None:
+        child.heard = time.monotonic()
+        if kind == "beat":
+            return
         if kind == "report":
             self._on_report(content)
         elif kind == "last words":
@@ -160,17 +177,24 @@ class Children:
         return RunError("\n".join(lines))
 
     def _culprit(self) -> tuple[int, str]:
-        """The first cause: a process that died, else one that failed by itself, else one that lost a peer."""
+        """The first cause: who died, else who failed by itself, else who is silent, else who lost a peer."""
         for rank, child in enumerate(self._children):
             code = child.process.exitcode
             if child.ending is None and code is not None:
                 if code < 0:
                     return rank, f"was killed by {_signal_name(-code)}"
                 return rank, f"ended by itself with exit code {code}"
-        for kind in ("refused", "failed", "lost"):
+        for kind in ("refused", "failed"):
             for rank, child in enumerate(self._children):
                 if child.ending is not None and child.ending.kind == kind:
                     return rank, f"failed: {child.ending.message}"
+        quiet = {rank: _silence(child) for rank, child in enumerate(self._children) if child.ending is None}
+        silent = max(quiet, key=lambda rank: quiet[rank], default=0)
+        if quiet.get(silent, 0.0) > MISSED * BEAT:
+            return silent, f"gives no sign of life for {quiet[silent]:.0f} s: it was stopped, or it hangs"
+        for rank, child in enumerate(self._children):
+            if child.ending is not None and child.ending.kind == "lost":
+                return rank, f"failed: {child.ending.message}"
         return 0, "failed without a word"
 
     def _end_all(self) -> None:
@@ -180,6 +204,11 @@ class Children:
         for child in self._children:
             child.process.join()
             child.pipe.close()
+
+
+def _silence(child: _Child) -> float:
+    """Seconds since a child's last sign of life."""
+    return time.monotonic() - child.heard
 
 
 def _start_server() -> None:
@@ -224,6 +253,7 @@ def _live(
 
     member = Member(rank, world_size, torch.device("cpu"), backend_for(device_type), report)
     threading.Thread(target=_answer, args=(pipe, member, say), daemon=True).start()
+    threading.Thread(target=_beat, args=(say,), daemon=True).start()
     try:
         if device_type == "cpu":
             if sys.platform == "linux":
@@ -242,6 +272,13 @@ def _live(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _beat(say: Callable[[str, Any], None]) -> None:
+    while True:
+        with suppress(OSError):  # without a parent `_answer` ends the process
+            say("beat", None)
+        time.sleep(BEAT)
 
 
 def _answer(pipe: Connection, member: Member, say: Callable[[str, Any], None]) -> None:

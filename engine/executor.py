@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -16,18 +15,7 @@ from contraflow.engine.batch import Batch
 from contraflow.engine.flat import FlatParameters
 from contraflow.engine.lanes import Incoming, Outgoing
 from contraflow.engine.record import Recorder
-
-
-@dataclass(slots=True)
-class Status:
-    """What a device is doing, for whoever must report that it does no more."""
-
-    device: int
-    step: int = 0
-    doing: str = "has not begun"
-
-    def __str__(self) -> str:
-        return f"device {self.device}, in step {self.step}, {self.doing}"
+from contraflow.engine.status import Status
 
 
 class Playable(Protocol):
@@ -107,13 +95,13 @@ class Executor:
             if takes != NONE:
                 assert source is not None
                 lane = self._incoming[takes]
-                self.status.doing = f"waiting for {source} to run {action} ({self._lowered.lanes[takes]})"
+                self.status.now(f"waiting for {source} to run {action} ({self._lowered.lanes[takes]})")
                 while not lane.ready(source):
                     yield
                 tensor = lane.take(source)
             elif source is not None:
                 tensor = self._at_hand.pop(source)
-            self.status.doing = f"running {action}"
+            self.status.now(f"running {action}")
             self._recorder.begin(action)
             made = self._handlers[action.kind](action, tensor)
             self._recorder.end(action)
@@ -127,18 +115,18 @@ class Executor:
         for step in reductions:
             if step.takes != NONE:
                 lane = self._incoming[step.takes]
-                self.status.doing = (
+                self.status.now(
                     f"waiting for the gradients of {step.action} ({self._lowered.lanes[step.takes]})"
                 )
                 while not lane.ready(step.action):
                     yield
                 self.parameters(step.action.stage).grad.add_(lane.take(step.action))
-        self.status.doing = "waiting for its messages to leave"
+        self.status.now("waiting for its messages to leave")
         for outgoing in self._outgoing.values():
             outgoing.flush()
         for stage in self.stages.values():
             stage.assert_empty()
-        self.status.doing = "between steps"
+        self.status.now("between steps")
 
     def parameters(self, stage: int) -> FlatParameters:
         """What is reduced under the number of a stage: its own parameters, or under TIED the shared embedding."""

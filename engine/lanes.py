@@ -9,6 +9,7 @@ Where messages are labelled, at both ends alike, each follows a small one that s
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -132,7 +133,7 @@ class ProcessOutgoing:
             work = dist.isend(tensor, self._peer, self._group, self._tag)
         except RuntimeError as error:
             raise LaneError(
-                f"could not send {action} to device {self._lane.target}: {_brief(error)}"
+                f"could not send {action} to device {self._lane.target}: {brief(error)}"
             ) from error
         assert work is not None
         departure = _Departure(work, tensor, action, last)
@@ -174,7 +175,7 @@ class ProcessOutgoing:
         with self._idle:
             self._idle.wait_for(lambda: not self._num_leaving)
         if self._failure is not None:
-            raise LaneError(f"device {self._lane.target} did not take what was sent: {_brief(self._failure)}")
+            raise LaneError(f"device {self._lane.target} did not take what was sent: {brief(self._failure)}")
 
     def close(self) -> None:
         """End the thread that waits for sends."""
@@ -228,7 +229,7 @@ class ProcessIncoming:
             if isinstance(error, LaneError):
                 raise
             raise LaneError(
-                f"{action} did not come from device {self._lane.source}: {_brief(error)}"
+                f"{action} did not come from device {self._lane.source}: {brief(error)}"
             ) from error
         self._mark(action, "taken")
         self.arrived = perf_counter()
@@ -249,7 +250,7 @@ class ProcessIncoming:
         try:
             work = dist.irecv(tensor, self._peer, self._group, self._tag)
         except RuntimeError as error:
-            reason = f"could not ask device {self._lane.source} for {message.action}: {_brief(error)}"
+            reason = f"could not ask device {self._lane.source} for {message.action}: {brief(error)}"
             raise LaneError(reason) from error
         assert work is not None
         return _Arrival(work, tensor)
@@ -293,8 +294,10 @@ def named(said: Tensor) -> Action:
     )
 
 
-def _brief(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+def brief(error: BaseException) -> str:
+    """An error's first line, without gloo's place in its own source and its guesses at causes."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"^\[[^]]*gloo/[^]]*\] ", "", line).partition(". This is typically")[0][:200]
 
 
 def process_groups(edges: Sequence[tuple[int, int, str]], backend: str) -> list[dist.ProcessGroup | None]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
-from contraflow.engine.lanes import LaneError
+from contraflow.engine.lanes import LaneError, brief
 
 
 class RunError(RuntimeError):
@@ -64,10 +64,10 @@ def ending(error: BaseException, member: Member) -> Ending:
         return Ending("refused", str(error))
     if isinstance(error, FloatingPointError):
         return Ending("failed", str(error))
-    first_line = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    first_line = brief(error)
     # Collectives report a lost peer as an error of the distributed package, or of gloo as a plain RuntimeError.
-    closed = isinstance(error, RuntimeError) and "connection closed" in str(error).lower()
-    if closed or isinstance(error, (LaneError, dist.DistError)):
+    of_gloo = isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+    if of_gloo or isinstance(error, (LaneError, dist.DistError)):
         return Ending("lost", f"{member.status()}: {first_line}")
     traceback.print_exception(error)
     return Ending("failed", f"{member.status()}: {type(error).__name__}: {first_line}")

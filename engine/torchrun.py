@@ -23,3 +23,16 @@ def seat() -> Seat | None:
     local_rank = os.environ.get("LOCAL_RANK", rank)
     local_world_size = os.environ.get("LOCAL_WORLD_SIZE", world_size)
     return Seat(int(rank), int(world_size), int(local_rank), int(local_world_size))
+
+
+def address() -> tuple[str, int, bool]:
+    """Host and port of the store in which all meet, and whether torchrun's own agent keeps it.
+
+    Raises ValueError where the launcher did not say.
+    """
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if not host or not port.isdecimal():
+        raise ValueError(
+            "RANK and WORLD_SIZE are set, but not MASTER_ADDR and MASTER_PORT: where do the others meet?"
+        )
+    return host, int(port), os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .exit import Complaint, Exit, complaint
+from .output import narrate
 
 if TYPE_CHECKING:
     from contraflow.designer.format.schedule import Layout
+    from contraflow.engine.member import Work
     from contraflow.engine.torchrun import Seat
 
 PATIENCE = 10.0
@@ -81,6 +85,43 @@ def device_type(wanted: str, layout: Layout) -> str:
     if wanted == "cuda":
         raise Complaint(f"cuda needs a GPU for each of {needed} devices; here are {found}", Exit.MISSING)
     return "cpu"
+
+
+def start(
+    command: str,
+    work: Work,
+    arguments: Mapping[str, Any],
+    layout: Layout,
+    hear: Callable[[Any], None],
+    *,
+    timeout: float,
+    device_type: str = "cpu",
+) -> None:
+    """Do the engine's `work` in a process for each device of a layout; see `engine.launch.run`.
+
+    Raises RunError or Refused.
+    """
+    from contraflow.engine import launch
+
+    with told_to_end():
+        launch.run(
+            work,
+            arguments,
+            layout.num_devices,
+            hear,
+            timeout=timeout,
+            device_type=device_type,
+            names=names(layout),
+            give_up=partial(_give_up, command),
+        )
+
+
+def _give_up(command: str, error: Exception) -> NoReturn:
+    """End as the command would, were its main thread free to."""
+    said = complaint(error) or Complaint(str(error), Exit.FAILED)
+    narrate(f"contraflow {command}: {said}")
+    sys.stdout.flush()
+    os._exit(said.code)
 
 
 def names(layout: Layout) -> Callable[[int], str]:

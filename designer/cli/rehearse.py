@@ -11,7 +11,7 @@ import typer
 from .arguments import COSTS, File, Json, amount, at_least
 from .exit import Complaint, Exit
 from .output import draw, put_json
-from .processes import check_world, names, said_once, told_to_end
+from .processes import check_world, said_once, start
 
 if TYPE_CHECKING:
     from contraflow.designer.costs.prices import Clock
@@ -171,19 +171,17 @@ def play(rehearsal: Rehearsal, repeat: int, values: int) -> None:
     """Play it in one process for each device. Raises RunError or Refused."""
     from contraflow.designer.costs.rehearsed import reduced
     from contraflow.designer.format.file import dumps
-    from contraflow.engine import launch
     from contraflow.engine.rehearse import Script
     from contraflow.engine.rehearse import rehearse as work
 
     schedule, planned = rehearsal.schedule, rehearsal.planned.timeline
     layout = schedule.layout
     script = Script(planned.prices.durations(), values, reduced(layout), rehearsal.delays, repeat)
-    with told_to_end():
-        launch.run(
-            work,
-            {"text": dumps(schedule), "script": script},
-            layout.num_devices,
-            rehearsal.hear,
-            timeout=PATIENCE + 2 * planned.makespan,
-            names=names(layout),
-        )
+    start(
+        "rehearse",
+        work,
+        {"text": dumps(schedule), "script": script},
+        layout,
+        rehearsal.hear,
+        timeout=PATIENCE + 2 * planned.makespan,
+    )

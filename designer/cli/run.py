@@ -12,7 +12,7 @@ import typer
 from .arguments import File, Json, at_least
 from .exit import Complaint, Exit
 from .output import narrate, put, write
-from .processes import check_world, device_type, names, said_once, told_to_end
+from .processes import check_world, device_type, said_once, start
 
 if TYPE_CHECKING:
     from contraflow.designer.design import Preview
@@ -136,11 +136,11 @@ def train(
 ) -> None:
     """Train in one process for each device. Raises RunError, Refused or FloatingPointError."""
     from contraflow.designer.format.file import dumps
-    from contraflow.engine import launch
     from contraflow.engine.train import train
 
-    with told_to_end(), closing(watch):
-        launch.run(
+    with closing(watch):
+        start(
+            "run",
             train,
             {
                 "text": dumps(schedule),
@@ -148,9 +148,8 @@ def train(
                 "profile": watch.predicted is None,
                 "trace": traced,
             },
-            schedule.layout.num_devices,
+            schedule.layout,
             watch.hear,
             timeout=settings.run.timeout,
             device_type=device_type,
-            names=names(schedule.layout),
         )

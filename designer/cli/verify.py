@@ -17,12 +17,15 @@ from contraflow.designer.format.schedule import Layout
 from .arguments import File, Json, amount, at_least, one_of
 from .exit import Complaint, Exit
 from .output import draw, narrate, put, put_json
-from .processes import check_world, names, said_once, told_to_end
+from .processes import check_world, said_once, start
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from contraflow.engine.verify import Case, Comparison
+
+PATIENCE = 300.0
+"""Seconds that a process waits for a message, or goes without a sign of life: a large model takes its time."""
 
 
 def _dtype(text: str) -> str:
@@ -134,13 +137,11 @@ def compare_here(cases: Sequence[Case]) -> list[Comparison]:
 
 def compare_in_processes(cases: Sequence[Case]) -> list[Comparison]:
     """Compare over one process for each device, started once. Raises RunError or Refused."""
-    from contraflow.engine import launch
     from contraflow.engine.verify import verify_member
 
     found: list[Comparison] = []
     layout = cases[0].schedule.layout
-    with told_to_end():
-        launch.run(verify_member, {"cases": cases}, layout.num_devices, found.append, names=names(layout))
+    start("verify", verify_member, {"cases": cases}, layout, found.append, timeout=PATIENCE)
     return found
 
 
