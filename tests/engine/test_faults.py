@@ -50,7 +50,7 @@ def work(member, fault, victim, position, text):
                 if fault == "raise":
                     raise ArithmeticError("planted")
                 if fault == "slow":
-                    time.sleep(8)
+                    time.sleep(5)
                 else:
                     os.kill(os.getpid(), getattr(signal, fault))
             return handler(action, tensor)
@@ -156,7 +156,7 @@ def test_the_culprit_is_named(
     script: Path, start: Callable[[], list[dict[str, str]]], fault: str, victim: int, position: int, says: str
 ) -> None:
     environments = start()
-    for code, said in ended(script, environments, fault, victim, position, 8):
+    for code, said in ended(script, environments, fault, victim, position, 6):
         if code == -signal.SIGKILL and fault == "SIGKILL" and len(environments) > 1:
             continue
         assert code == 4, said

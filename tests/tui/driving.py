@@ -35,7 +35,11 @@ async def settle(designer: Designer, pilot: Pilot[None]) -> None:
     await pilot.pause()
     while designer.session.waiting:
         await asyncio.sleep(0.01)
-    await pilot.pause()
+    # On a busy machine a layout may be due that the pause did not wait for.
+    for _ in range(3):
+        await pilot.pause()
+        while designer.screen._layout_required or designer.screen._dirty_widgets:
+            await asyncio.sleep(0.01)
 
 
 async def press(designer: Designer, pilot: Pilot[None], *keys: str) -> str:

@@ -243,7 +243,8 @@ def test_the_whole_way_with_the_keyboard_alone(
         for keys in (["down"], ["down", "down"], ["down", "down"]):
             await press(designer, pilot, *keys, "8", "enter")
         assert "bsipipe p8 v2 m8 k8" in text(designer)
-        await press(designer, pilot, "f5", "right")
+        await press(designer, pilot, "f5")
+        await press(designer, pilot, "right")
         assert lengths(designer)[:2] == (4224, 3968)
         before = designer.session.picture
         assert before is not None

@@ -177,12 +177,18 @@ def test_what_is_no_schedule_is_said_in_one_line(tmp_path: Path, content: str | 
     drive(steps, path)
 
 
+def lose_journal(designer: Designer) -> None:
+    """As if the process were gone: its journal stays, and nobody holds it."""
+    assert designer.journal._file is not None
+    os.close(designer.journal._file.handle)
+
+
 def test_lost_work_is_offered_and_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     async def lose(designer: Designer, pilot: Pilot[None]) -> None:
         await press(designer, pilot, "down", "plus", "plus")
-        os.close(designer.journal._handle)  # as if the process were gone
+        lose_journal(designer)
 
     async def find(designer: Designer, pilot: Pilot[None]) -> None:
         assert "ended before its work was saved" in text(designer)
@@ -201,7 +207,7 @@ def test_a_refused_knob_is_not_what_is_recovered() -> None:
     async def steps(designer: Designer, pilot: Pilot[None]) -> None:
         await press(designer, pilot, "down", "plus", "down", *type_in("3"))
         assert designer.session.refusal
-        os.close(designer.journal._handle)
+        lose_journal(designer)
 
     drive(steps)
     [left] = journal.lost(journal.folder())
