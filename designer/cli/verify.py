@@ -146,16 +146,25 @@ def compare_in_processes(cases: Sequence[Case]) -> list[Comparison]:
 
 
 def facts(overall: Comparison, num_orders: int) -> dict[str, Any]:
-    """The comparison as JSON, where what is not finite is null."""
-    errors = {
-        quantity: {
-            "error": error.value if isfinite(error.value) else None,
-            "worst": error.worst,
-            "tolerance": error.tolerance,
-        }
-        for quantity, error in overall.errors.items()
+    """The comparison as JSON, where what is not finite is null: in short that of weights, or else of gradients."""
+    errors = overall.errors
+    largest = errors.get("weights", errors["gradients"])
+    losses = [error.value for quantity, error in errors.items() if quantity.startswith("loss")]
+    return {
+        "ok": overall.ok,
+        "max_relative_error": _number(largest.value),
+        "worst": largest.worst.partition(" on device ")[0],
+        "loss_error": _number(max(losses, default=0.0)),
+        "orders": num_orders,
+        "errors": {
+            quantity: {"error": _number(error.value), "worst": error.worst, "tolerance": error.tolerance}
+            for quantity, error in errors.items()
+        },
     }
-    return {"ok": overall.ok, "orders": num_orders, "errors": errors}
+
+
+def _number(error: float) -> float | None:
+    return error if isfinite(error) else None
 
 
 def table(overall: Comparison, shape: ModelShape, dtype: str, num_orders: int) -> Table:

@@ -36,7 +36,11 @@ def test_verify_in_json(
     found = contraflow("verify", seq, "--json", *flags.split())
     assert found.code == 0
     answer = found.json
-    assert answer.keys() == {"ok", "orders", "errors"}
+    assert answer.keys() == {"ok", "max_relative_error", "worst", "loss_error", "orders", "errors"}
+    largest = answer["errors"]["weights" if "weights" in quantities else "gradients"]
+    assert answer["max_relative_error"] == largest["error"]
+    assert answer["worst"] == largest["worst"].split()[0]
+    assert answer["loss_error"] <= tolerance
     assert answer["ok"] is True
     assert answer["orders"] == orders
     assert answer["errors"].keys() == quantities
@@ -74,6 +78,7 @@ def test_gradients_that_are_no_numbers_stay_valid_json(
     monkeypatch.setattr(verify, "verify", lambda schedule, trial: wrong)
     found = contraflow("verify", seq, "--json")
     assert found.code == 1
+    assert found.json["max_relative_error"] is None
     assert found.json["errors"]["gradients"] == {"error": None, "worst": "head.weight", "tolerance": 1e-12}
 
 
