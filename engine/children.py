@@ -124,7 +124,7 @@ class Children:
     def _failed(self, child: _Child) -> bool:
         if child.ending is not None:
             return child.ending.kind != "done"
-        return not child.process.is_alive() or _silence(child) > self._timeout
+        return not child.process.is_alive() or _silence(child) > patience(self._timeout)
 
     def _listen(self, timeout: float | None) -> None:
         """Hear every child that has something to say, or has ended."""
@@ -204,6 +204,11 @@ class Children:
         for child in self._children:
             child.process.join()
             child.pipe.close()
+
+
+def patience(timeout: float) -> float:
+    """Seconds of silence that are too many, so that within the time-out all has been said and has ended."""
+    return max(MISSED * BEAT, timeout - GRACE - 2 * BEAT)
 
 
 def _silence(child: _Child) -> float:

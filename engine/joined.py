@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from contraflow.engine.children import BEAT, GRACE, MISSED
+from contraflow.engine.children import BEAT, GRACE, MISSED, patience
 from contraflow.engine.lanes import brief
 from contraflow.engine.member import (
     Member,
@@ -182,7 +182,7 @@ class Watch:
             if now - looked > MISSED * BEAT:  # this process itself was stopped
                 self._answered, self._heard = now, dict.fromkeys(self._others, now)
             looked = now
-            verdict = self._verdict(self._timeout)
+            verdict = self._verdict(patience(self._timeout))
             if verdict and not self._leaving.is_set():
                 self._written = self._written or verdict
                 if not self._ended.wait(GRACE + MISSED * BEAT if self._store_gone else GRACE):
