@@ -169,9 +169,11 @@ class Watch:
             return f"failed:{self._names(0)}, or torchrun's agent, which keeps the store of all, {state}"
         watched = [rank for rank in self._present if rank not in self._done]
         rank = min(watched, key=lambda other: self._heard[other], default=None)
-        if rank is None or now - self._heard[rank] <= limit:
+        # Up to the last answer: nobody's signs come through a store that has stopped.
+        silence = 0.0 if rank is None else self._answered - self._heard[rank]
+        if rank is None or silence <= limit:
             return ""
-        quiet = f"{self._names(rank)} gives no sign of life for {now - self._heard[rank]:.0f} s"
+        quiet = f"{self._names(rank)} gives no sign of life for {silence:.0f} s"
         return f"failed:{quiet}: it was killed or stopped, or it hangs"
 
     def _judge(self) -> None:
